@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import resource
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
@@ -32,11 +33,24 @@ that compare rounded results."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cases: Counter[tuple[Path, str]] = Counter()
     for item in items:
+        _leave_first_cases_quick(item, cases)
         if _folder(item.path) in NUMERIC or _compares_rounded(getattr(item, "module", None)):
             item.add_marker("numeric")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
+def _leave_first_cases_quick(item: pytest.Item, cases: Counter[tuple[Path, str]]) -> None:
+    """Takes the marker off the first cases of a test that is `thorough(quick=N)`."""
+    marker = item.get_closest_marker("thorough")
+    if marker is None:
+        return
+    test = item.path, item.nodeid.split("[")[0]
+    cases[test] += 1
+    if cases[test] <= marker.kwargs.get("quick", 0):
+        item.own_markers.remove(marker)
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,5 @@
-"""The numeric tests as other processors would run them: `make test-machines`.
+"""The numeric tests, and those that are too thorough for `make test`, as other processors would run
+them: `make test-machines`.
 
 Other processors and other libraries add up in another order. Each setting below makes this one do
 so too: torch's own kernels (ATEN_CPU_CAPABILITY), the two libraries that multiply torch's matrices
@@ -54,7 +55,7 @@ COMMAND = (
     "--dist",
     "worksteal",
     "-m",
-    "numeric and not slow",
+    "(numeric or thorough) and not slow",
 )
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 

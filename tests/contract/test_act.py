@@ -107,6 +107,7 @@ SINGLE = (
 )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", SINGLE)
 def test_an_agent_of_one_environment_says_which_observation_it_takes(algorithm: str) -> None:
     """A table's among others, to whom the environment's numbers are cells."""

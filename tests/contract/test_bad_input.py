@@ -325,6 +325,7 @@ class Poisoned(gymnasium.Env):
         return np.array([self.value if poisoned else 0.5, self.time / 10], dtype=np.float32)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("where", ["reward", "observation", "start"])
 @pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "grpo"])
@@ -346,6 +347,7 @@ def test_a_number_that_is_not_finite_stops_the_run_at_its_step(
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [

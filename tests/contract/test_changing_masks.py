@@ -90,6 +90,7 @@ def test_a_run_that_is_taken_up_again_knows_what_was_forbidden(name: str, tmp_pa
             agent.forbid(room, ~OPEN[room])
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", ["mcts", "alphazero"])
 @pytest.mark.parametrize("stochastic", ["auto", "chance", "open-loop"])
 def test_searches_keep_to_masks_that_do_not_follow_from_what_is_shown(

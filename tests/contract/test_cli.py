@@ -142,6 +142,7 @@ def test_the_help_of_an_algorithm_teaches_each_hyperparameter(
     assert f"{name.replace('_', '-')} options" in text and "--env.KEY" in text
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_source(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -275,6 +276,7 @@ WRONG = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("words", WRONG)
 def test_a_wrong_request_gets_one_line_exit_code_2_and_writes_nothing(
     words: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]
@@ -288,6 +290,7 @@ def test_a_wrong_request_gets_one_line_exit_code_2_and_writes_nothing(
     assert list(empty_folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_wrong_request_to_the_real_command_shows_no_traceback(empty_folder: Path) -> None:
     process = command("train", "ppo", "Maze-v0", "--gamma", "1.5")
     said = process.communicate(timeout=120)
@@ -559,6 +562,7 @@ def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
     return process.wait(), stdout, stderr
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(
     empty_folder: Path,
 ) -> None:
@@ -697,6 +701,7 @@ def test_without_tensorboard_installed_the_request_is_refused(
     assert list(empty_folder.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", ["explain ppo", "list --help"])
 def test_a_reader_that_leaves_early_causes_no_noise(words: str) -> None:
     process = command(*words.split())

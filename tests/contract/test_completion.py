@@ -79,6 +79,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 # What is known
 
 
+@pytest.mark.thorough
 def test_every_command_is_completed(parser: argparse.ArgumentParser) -> None:
     assert sorted([*COMMANDS, *OF_ALGORITHMS]) == sorted(cli.COMMANDS)
     assert list(subcommands(parser)) and set(subcommands(parser)) == set(cli.COMMANDS)
@@ -101,6 +102,7 @@ def test_every_option_of_the_help_is_completed(
     assert shown and shown <= set(parser._option_string_actions)
 
 
+@pytest.mark.thorough(quick=1)
 @in_bash
 @pytest.mark.parametrize(
     ("typed", "offered"),

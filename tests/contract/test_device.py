@@ -363,6 +363,7 @@ def test_what_goes_to_a_gpu_arrives_there() -> None:
 # ---- between devices
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("plain_first", [False, True], ids=["fast then plain", "plain then fast"])
 @pytest.mark.parametrize("case", params([CASES[0], CASES[3], CASES[8]]))
 def test_a_run_of_one_form_is_loaded_by_the_other(

@@ -31,6 +31,7 @@ OURS = sorted(
 OBSERVATIONS = ("index", "coordinates", "onehot", "local")
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env_id", OURS)
 def test_gymnasium_finds_nothing_to_complain_about(env_id: str) -> None:
     with warnings.catch_warnings():
@@ -105,6 +106,7 @@ def test_a_docstring_has_the_fixed_sections(env_id: str) -> None:
     ] == SECTIONS
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env_id", OURS)
 def test_side_by_side_each_stream_shows_what_it_would_alone(env_id: str) -> None:
     seeds = [3, 3, 1, 4]
@@ -188,6 +190,7 @@ def same(one: Any, other: Any) -> bool:
     return np.array_equal(one, other)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("slip", [0.0, 0.3])
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("rewards", ["standard", "shaped"])

@@ -97,6 +97,7 @@ def check_flips(folder: Path, each: int, seed: int) -> int:
     return count
 
 
+@pytest.mark.thorough
 def test_a_flipped_bit_is_refused_or_makes_no_difference(run: Path) -> None:
     assert check_flips(run, each=1, seed=0) >= 8 * 2 * len(FILES)
 

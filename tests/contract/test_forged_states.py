@@ -300,6 +300,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", RUNS)
 def test_a_forged_state_is_refused_in_one_sentence(
     algorithm: str,

@@ -112,6 +112,7 @@ def test_a_parametrization_is_found_wherever_the_network_is() -> None:
     assert modifications(agent) == ["a parametrization on q.layers.1"]
 
 
+@pytest.mark.thorough
 def test_a_table_is_looked_at_without_torch() -> None:
     program = "import sys, rlbook; rlbook.train('q_learning', 'Maze-v0', steps=50)"
     program += "; assert 'torch' not in sys.modules"

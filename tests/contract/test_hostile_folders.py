@@ -250,6 +250,7 @@ def dies_at(call: int, work: Callable[[], Any]) -> bool:
     os._exit(0)
 
 
+@pytest.mark.thorough
 def test_a_folder_killed_while_it_is_claimed_is_resumed_or_begun_anew(tmp_path: Path) -> None:
     def train(folder: Path) -> rlbook.Run:
         return rlbook.train("q_learning", "Maze-v0", steps=2, out=folder, **OPTIONS)
@@ -295,6 +296,7 @@ def test_frozen_parts_are_there_before_a_checkpoint_names_them_whenever_the_proc
     assert not dies_at(99, lambda: save(folder, 5))
 
 
+@pytest.mark.thorough
 def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(
     copy: Path, tmp_path: Path
 ) -> None:

@@ -292,6 +292,7 @@ def go_on(interaction: Any, actions: np.ndarray) -> list[Any]:
     return seen
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("kind", RESUMABLE)
 def test_streams_taken_up_after_any_step_go_on_as_if_nothing_had_been(kind: str) -> None:
     actions = np.random.default_rng(5).integers(2 if "replayed" in kind else 4, size=(45, 3))
@@ -375,6 +376,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", LEARNERS)
 def test_a_time_limit_is_no_end(algorithm: str) -> None:
     gymnasium.register("Forever-v0", Forever, max_episode_steps=10)

@@ -109,6 +109,7 @@ def test_a_served_model_and_one_in_a_folder_judge_alike(
     assert server.engine.status()["answered"] - before == 9  # equal questions are asked once
 
 
+@pytest.mark.thorough
 def test_a_run_is_paid_by_a_server_from_the_command_line(
     server: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_group_is_compared_with_itself(server: RunningServer) -> None:
     np.testing.assert_array_equal(named["reward/judge/failed"], [0.0, 0.0, 0.0, 1.0])
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with failing(503, 500, "[[10]]") as (url, seen):
         total, _ = Rewards({"judge": {"server": url, "retries": 2}})([wrote("?", "text")])
@@ -175,6 +177,7 @@ def test_verdicts_that_do_not_come_or_cannot_be_read_cost_only_themselves() -> N
             assert named["reward/judge/failed"].tolist() == [float(expected == 0.0)]
 
 
+@pytest.mark.thorough
 def test_a_server_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     """And a round does not wait for each of its requests to be refused again and again."""
     asked: dict[str, Any] = {"server": "", "weight": 0.1, "retries": 1, "jobs": 2}
@@ -225,6 +228,7 @@ def test_a_rubric_asks_the_judge_about_what_only_it_can_see() -> None:
     assert total.tolist() == [(1 + 2 - 1) / 3] and named["reward/rubric/rude"].tolist() == [1.0]
 
 
+@pytest.mark.thorough
 def test_reward_models_in_folders_pay_for_their_own_prompts(tmp_path: Path) -> None:
     """The scores are those of the run that was exported."""
     run = rlbook.train(

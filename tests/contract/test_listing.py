@@ -97,6 +97,7 @@ def test_cart_pole_pays_one_a_step_up_to_its_time_limit() -> None:
 # What is shown
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("words", ["", "ppo", "Maze-v0", "envs --json"])
 def test_list_makes_nothing_and_loads_nothing_heavy(words: str) -> None:
     loaded = subprocess.run(
@@ -163,6 +164,7 @@ def test_all_about_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"  rlbook train {solved_by_default()['Maze-v0'][0]} Maze-v0\n" in text
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", [*ALGORITHMS, *ALIASES])
 def test_all_about_an_algorithm(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = facts_of(capsys, name)
@@ -233,6 +235,7 @@ def test_an_unknown_name_gets_the_nearest_one(
     assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("what", ["all", "Maze-v0", "Addition-v0", "ppo", "rloo"])
 def test_what_is_listed_fits_the_terminal(

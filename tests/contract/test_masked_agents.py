@@ -109,6 +109,7 @@ QUICK = {"rainbow": False, "ppo": False, "grpo": False, "sac": False, "mbpo": Fa
 through the fast ones."""
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("name", "many"),
     [
@@ -248,6 +249,7 @@ def interrupt(run: rlbook.Run) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", ["rainbow", "ppo with a reference", "grpo", "sac"])
 def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(
     name: str, tmp_path: Path

@@ -104,6 +104,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", list(AGENTS))
 def test_a_network_sees_the_rest_and_takes_allowed_actions_alone(
     algorithm: str, tmp_path: Path
@@ -221,6 +222,7 @@ def test_an_observation_without_its_entries_is_refused_in_one_sentence() -> None
         rlbook.train("q_learning", Forgets(), steps=20, eval_every=0)
 
 
+@pytest.mark.thorough
 def test_workers_and_a_vector_form_of_its_own_show_the_same_masks() -> None:
     """A forbidden action raises in both."""
 

@@ -75,6 +75,7 @@ def test_a_class_that_cannot_be_imported_is_given_again(tmp_path: Path) -> None:
         rlbook.load(tmp_path / "run", algorithm=rlbook.QLearning)
 
 
+@pytest.mark.thorough
 def test_from_the_command_line(tmp_path: Path) -> None:
     """From the folder where it is, by a command that, as an installed one does, begins without that
     folder on its path (-P)."""

@@ -27,6 +27,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", WAYS)
 def test_a_subclass_replaces_the_loss_by_one_attribute(name: str, tmp_path: Path) -> None:
     """The loss times 0 has no gradient; the library's own has one."""

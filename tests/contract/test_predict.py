@@ -85,6 +85,7 @@ def played(run: Run, seed: int) -> float:
     return total
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(("algorithm", "env"), [*pairs()])
 def test_plain_gymnasium_earns_what_evaluation_earns(algorithm: str, env: str) -> None:
     run = trained(algorithm, env)

@@ -217,6 +217,7 @@ def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_def
     )
 
 
+@pytest.mark.thorough
 def test_evaluations_come_when_they_are_asked_for() -> None:
     run = rlbook.train("q_learning", "CartPole-v1", steps=1000, eval_every=250, eval_episodes=2)
     assert [report["step"] for report in run.metrics if "eval_return" in report] == [
@@ -264,6 +265,7 @@ def test_every_equation_has_its_short_name() -> None:
 # ---- evaluation
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "episodes"),
     [

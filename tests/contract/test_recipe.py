@@ -433,6 +433,7 @@ def test_the_books_recipes_are_listed_planned_and_found_by_a_name_that_is_nearly
     assert "there is no recipe 'rlfh'; did you mean 'rlhf'?" in capsys.readouterr().err
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", recipes())
 def test_a_recipe_of_the_book_is_a_sound_plan(name: str, here: Path) -> None:
     found = plan_stages(Recipe.find(name), here / "run")

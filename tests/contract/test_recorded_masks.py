@@ -117,6 +117,7 @@ def test_without_masks_nothing_is_recorded_of_them(tmp_path: Path) -> None:
     assert Steps(data.episodes).rows.next_action_mask is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["fitted_q", "cql"])
 def test_targets_are_over_the_recorded_masks(recording: Path, algorithm: str) -> None:
     settings = {"conservative_coef": 0.0} if algorithm == "cql" else {}

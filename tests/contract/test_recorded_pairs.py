@@ -66,6 +66,7 @@ def texts() -> Pairs:
     return Pairs(better, worse)
 
 
+@pytest.mark.thorough
 def test_recorded_walks_and_recorded_texts_are_learned_from_by_one_class() -> None:
     """The walk that was always preferred becomes the greedy one: 7 · -1 + 10 = 3.
 

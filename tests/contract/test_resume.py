@@ -421,6 +421,7 @@ SMALLER: dict[tuple[str, str], tuple[str, dict[str, Any], int]] = {
 planner, a table, a buffer, a rollout and a round of texts."""
 
 
+@pytest.mark.thorough
 def test_a_run_stopped_anywhere_ends_with_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -> None:
     runs = {
         pair: (RUNS[pair][0] | smaller, length) for pair, (_, smaller, length) in SMALLER.items()
@@ -491,6 +492,7 @@ EVALUATED = {
 evaluation could touch."""
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("algorithm", "env"),
     [
@@ -571,6 +573,7 @@ def test_a_finished_run_can_be_given_a_larger_budget(tmp_path: Path) -> None:
     assert rlbook.load(tmp_path / "run").request.budget.steps == 700
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("changes", "name"),
     [

@@ -68,6 +68,7 @@ SCHEDULED = [
 ]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("kept", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     ("algorithm", "env", "settings"), SCHEDULED, ids=lambda item: str(item)[:9]
@@ -153,6 +154,7 @@ def test_a_saved_run_is_the_same_run(kept: bool, tmp_path: Path) -> None:
         run.save(tmp_path / "copy")
 
 
+@pytest.mark.thorough
 def test_evaluate_plot_and_watch_are_those_of_the_library(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_callback_ends_the_run(algorithm: str, moment: str, tmp_path: Path) ->
     assert rlbook.load(out).train(steps=100).steps >= run.steps + 100
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("moment", ["on_report", "on_episode", "on_evaluation"])
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
 @pytest.mark.parametrize("kept", [False, True])
@@ -340,6 +343,7 @@ def test_a_bar_and_a_closing_line_are_shown_where_asked(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.thorough
 def test_runs_are_compared_as_their_folders_are(tmp_path: Path) -> None:
     runs = [short(tmp_path / str(seed), seed=seed) for seed in range(3)]
     other = rlbook.train("q_learning", "Maze-v0", episodes=30)
@@ -350,6 +354,7 @@ def test_runs_are_compared_as_their_folders_are(tmp_path: Path) -> None:
     assert theirs.algorithm == "q_learning"
 
 
+@pytest.mark.thorough
 def test_the_command_extends_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "run")
     begin = ["train", "ppo", "CartPole-v1", "--steps", "400", "--eval-every", "0", "--json"]

@@ -60,6 +60,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, agent: type[Any]) -> list[Any]:
     return seen
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm, agent", [("grpo", GRPO), ("ppo", PPO)])
 def test_each_round_is_sampled_with_the_policys_weights(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, algorithm: str, agent: type[Any]
@@ -110,6 +111,7 @@ def test_of_two_processes_one_asks_the_server(server: RunningServer, tmp_path: P
     assert one == two and one.count("\n") > 32
 
 
+@pytest.mark.thorough
 def test_an_adapter_is_added_to_the_weights_that_the_server_gets(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_an_adapter_is_added_to_the_weights_that_the_server_gets(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "calls", [31, *(pytest.param(calls, marks=pytest.mark.slow) for calls in (30, 32, 33))]
 )
@@ -268,6 +271,7 @@ def test_the_gradient_is_right_in_expectation_with_the_weights_and_biased_withou
     assert float((corrected - exact).abs().max()) < bias / 20
 
 
+@pytest.mark.thorough
 def test_what_a_hot_server_samples_teaches_what_the_policy_would_have(
     server: RunningServer, folder: Path
 ) -> None:

@@ -53,6 +53,7 @@ def start(*words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.thorough
 def test_each_seed_is_the_run_of_its_own_command_to_the_byte(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +143,7 @@ gymnasium.register("Trapped-v0", entry_point=Trapped, max_episode_steps=20)
 """
 
 
+@pytest.mark.thorough
 def test_a_failed_seed_is_named_and_stops_no_other(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +204,7 @@ def test_an_interrupt_stops_all_seeds_and_the_same_command_goes_on(
     assert {name for name in ours if ours[name] != single.get(name)} == set()
 
 
+@pytest.mark.thorough
 def test_seeds_obey_an_interrupt_that_the_shell_had_set_to_be_ignored(here: Path) -> None:
     """As `trap '' INT` does, and a script for what it starts with `&`. The signal goes to the
     command alone."""
@@ -222,6 +225,7 @@ def test_seeds_obey_an_interrupt_that_the_shell_had_set_to_be_ignored(here: Path
         process.communicate()
 
 
+@pytest.mark.thorough
 def test_seeds_end_with_the_command_that_started_them(here: Path) -> None:
     process = start("sarsa", "Maze-v0", "--steps", "1000000000", "--seeds", "1", "--out", "many")
     while latest(Path("many/seed-0")) is None and process.poll() is None:

@@ -271,6 +271,7 @@ def test_a_stop_text_ends_an_answer_and_is_no_part_of_it(client: Any) -> None:
     assert "".join(pieces) == expected
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_answer_whatever_else_is_generated(
     server: RunningServer, client: Any
 ) -> None:
@@ -296,6 +297,7 @@ def test_the_same_seed_gives_the_same_answer_whatever_else_is_generated(
     assert len(set(texts(unseeded))) > 1
 
 
+@pytest.mark.thorough
 def test_sixty_four_clients_lose_no_request(server: RunningServer) -> None:
     before = status(server)
 
@@ -479,6 +481,7 @@ def test_a_signal_lets_running_answers_end_and_refuses_new_ones(
             client.models.list()
 
 
+@pytest.mark.thorough
 def test_new_weights_are_answered_with_at_once(folder: Path, tmp_path: Path) -> None:
     other = write_addition_folder(tmp_path / "other")
     model = folder_model(other)

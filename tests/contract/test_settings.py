@@ -358,6 +358,7 @@ def _feed(sha256: Any, part: Any) -> None:
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", SMALLEST)
 def test_every_setting_changes_what_is_learned(algorithm: str) -> None:
     small = SMALLEST[algorithm]

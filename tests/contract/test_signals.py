@@ -53,6 +53,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("where", ["acting", "update", "evaluation", "last evaluation"])
 def test_a_language_model_stops_and_goes_on_bit_for_bit(
     whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str

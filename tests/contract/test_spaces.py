@@ -374,6 +374,7 @@ def test_an_instance_without_an_id_trains_and_is_evaluated(algorithm: str, tmp_p
     ).lengths.tolist() == [5, 5, 5]
 
 
+@pytest.mark.thorough
 def test_an_agent_learns_through_fitted_spaces() -> None:
     run = rlbook.train(
         "ppo",
@@ -432,6 +433,7 @@ def halved(env: Any) -> Any:
     return gymnasium.wrappers.TransformReward(env, lambda r: r / 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "wrap"),
     [

@@ -73,6 +73,7 @@ def test_every_option_has_its_line(
     assert json.loads(capsys.readouterr().out) == facts | {"kept": 60, "written": 0}
 
 
+@pytest.mark.thorough
 def test_no_more_requests_run_than_the_semaphore_allows(
     folder: Path, rows: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_killed_run_goes_on_and_writes_nothing_twice(
     assert reasons(out) == reasons(whole)
 
 
+@pytest.mark.thorough
 def test_a_busy_server_is_asked_again(folder: Path, tmp_path: Path, rows: Path) -> None:
     with served(folder, max_batch=2, max_waiting=0) as server:
         refused, submit = [0], server.engine.submit

@@ -138,6 +138,7 @@ def test_planners_train_where_there_is_no_model_and_a_table_is_large_enough(algo
     assert [TABLE[algorithm][env] for env in unknown] == [None] * 5
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(("algorithm", "env"), CELLS)
 def test_a_cell_trains_two_hundred_steps_or_says_why_not(
     algorithm: str, env: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -185,6 +186,7 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(
         assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", ["rce", "reward_model"])
 def test_the_list_names_where_random_walks_cannot_be_ranked(algorithm: str) -> None:
     """At random nobody reaches the hill of MountainCar, or swings Acrobot up, in 200 steps: every

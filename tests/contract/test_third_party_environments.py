@@ -204,6 +204,7 @@ def resumed(algorithm: str, env: Any, out: Path, **changed: Any) -> rlbook.Run:
     return run
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", OPTIONS)
 def test_an_environment_is_given_pythons_integers(algorithm: str, tmp_path: Path) -> None:
     run = resumed(algorithm, lambda: Strict("rgb_array"), tmp_path / "run")
@@ -232,6 +233,7 @@ def test_the_doctor_gives_it_pythons_integers_too() -> None:
     assert observation_scales(EnvRecipe.from_env(shown)) == [pytest.approx(2**0.5, rel=0.01)]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("made_once", [False, True])
 @pytest.mark.parametrize("kind", GENERATORS)
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
@@ -241,6 +243,7 @@ def test_an_environments_own_generator_is_resumed(
     resumed(algorithm, lambda: Drawing(kind, made_once=made_once), tmp_path / "run")
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", [Entropic, OldStyle, Derived, Sampling, old_generator])
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
 def test_an_episode_is_resumed_wherever_its_numbers_come_from(
@@ -249,6 +252,7 @@ def test_an_episode_is_resumed_wherever_its_numbers_come_from(
     resumed(algorithm, env, tmp_path / "run")
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", ["q_learning", "semi_gradient_sarsa", "dqn"])
 def test_an_environment_that_draws_from_the_global_generators_is_resumed(
     algorithm: str, tmp_path: Path

@@ -82,6 +82,7 @@ def logged(folder: Path) -> list[dict[str, float]]:
     ]
 
 
+@pytest.mark.thorough
 def test_wandb_keeps_the_reports_of_the_log(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb")
     assert cli.main(["train", *SHORT, "--track", "wandb"]) == 0
@@ -90,6 +91,7 @@ def test_wandb_keeps_the_reports_of_the_log(here: Path, capsys: pytest.CaptureFi
     assert "wandb" not in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 def test_wandb_and_tensorboard_take_the_same_reports(here: Path) -> None:
     pytest.importorskip("wandb")
     pytest.importorskip("tensorboard")

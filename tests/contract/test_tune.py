@@ -53,6 +53,7 @@ def start(*words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.thorough
 def test_a_score_is_the_mean_of_runs_that_anybody_can_repeat(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_score_is_the_mean_of_runs_that_anybody_can_repeat(
     }
 
 
+@pytest.mark.thorough
 def test_the_preset_trains_the_run_that_was_measured(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +99,7 @@ def test_the_preset_trains_the_run_that_was_measured(
     assert said[1].startswith("# mean return on seed 10, which had no part in choosing: ")
 
 
+@pytest.mark.thorough
 def test_the_same_command_again_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tune", *SHORT, "--seeds", "1", "--fresh-seeds", "1", "--jobs", "1"]
     assert cli.main([*words, "--trials", "3"]) == 0
@@ -114,6 +117,7 @@ def test_the_same_command_again_goes_on(here: Path, capsys: pytest.CaptureFixtur
     assert (here / "runs/q_learning-FrozenLake-v1-tune-2").is_dir()
 
 
+@pytest.mark.thorough
 def test_an_interrupted_search_finds_what_an_uninterrupted_one_finds(here: Path) -> None:
     options = STEPS | {"seeds": 1, "fresh_seeds": 1, "trials": 13}
     whole = tune(*SHORT[:2], out="whole", **options)
@@ -146,6 +150,7 @@ def test_a_trial_that_was_killed_is_tried_again(here: Path) -> None:
     assert found.trials[3].hyperparameters == {"gamma": float(f"{drawn:.3g}")}
 
 
+@pytest.mark.thorough
 def test_a_trial_below_the_median_is_pruned(here: Path) -> None:
     settings: dict[str, Any] = {"steps": 3000, "seeds": 2, "trials": 12, "fresh_seeds": 0}
     settings |= {"eval_episodes": 1}  # nothing in the maze is left to chance
@@ -159,6 +164,7 @@ def test_a_trial_below_the_median_is_pruned(here: Path) -> None:
     assert all(trial.state == "complete" and trial.share == 1 for trial in whole.trials)
 
 
+@pytest.mark.thorough
 def test_a_trial_that_diverges_is_given_up_and_the_search_goes_on(here: Path) -> None:
     settings: dict[str, Any] = {"steps": 400, "num_envs": 2, "rollout_steps": 16}
     settings |= {"anneal_learning_rate": False, "seeds": 1, "fresh_seeds": 0}

@@ -38,6 +38,7 @@ FOREIGN = {
 NAMES = {"per_token"}  # what the literature calls the mean over all elements
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("algorithm", "agent"),
     [

@@ -75,6 +75,7 @@ def played(env: Any, steps: int, rng: np.random.Generator) -> Iterator[Any]:
             yield env.reset(options={"reset_mask": over})
 
 
+@pytest.mark.thorough
 def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> None:
     with Workers(2) as two, Workers(3) as three:
         one, envs = (
@@ -94,6 +95,7 @@ def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> N
             np.testing.assert_equal([env.step(actions) for _ in range(4)], expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "env", "options"),
     [
@@ -163,6 +165,7 @@ def test_a_run_may_be_resumed_with_another_number_of_workers(
     assert not new_children()
 
 
+@pytest.mark.thorough
 def test_an_environment_without_an_id_is_sent_as_it_is() -> None:
     class Own(gymnasium.Wrapper):
         pass
@@ -305,6 +308,7 @@ def test_workers_that_would_have_nothing_to_do_are_refused(
 # ---- signals
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("signum", "code"),
     [

@@ -24,6 +24,7 @@ def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("page", ["algorithm", "environment", "task", "network"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(

@@ -271,6 +271,7 @@ def test_the_chapters_lead_to_every_algorithm():
         assert f"](../algorithms/{algorithm}.md)" in text, algorithm
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "{beside}" in page.read_text()], ids=lambda path: path.stem
 )

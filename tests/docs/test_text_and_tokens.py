@@ -14,6 +14,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("page", "least"), [("llm/text-and-tokens.md", 5), ("chapters/tokens.md", 4)]
 )

@@ -427,6 +427,7 @@ def regularised(values: np.ndarray, prior: np.ndarray, simulations: int) -> np.n
     return weight * prior / (h - values)
 
 
+@pytest.mark.thorough
 def test_the_visits_of_puct_are_those_of_the_regularised_policy_and_go_to_the_best_action() -> None:
     rng = np.random.default_rng(0)
     for _ in range(5):

@@ -189,6 +189,7 @@ def weights_of(agent: Any) -> Tensor:
     return torch.cat([weight.detach().reshape(-1).clone() for weight in network.parameters()])
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "case",
     [
@@ -293,6 +294,7 @@ def middle_policy(**sizes: Any) -> LanguageModelPolicy:
 # ---- prompts that are read once
 
 
+@pytest.mark.thorough(quick=1)
 def test_the_plain_pass_reads_a_prompt_of_several_completions_once(model: Any) -> None:
     """4 completions of each prompt; logits and gradients are those of each text alone."""
     rng = np.random.default_rng(1)

@@ -57,6 +57,7 @@ def check_alike(name: str, found: Sequence[dict]) -> None:
         assert (abs(other[f"{name} log"] - log) <= LOGGED * np.maximum(1.0, abs(log))).all()
 
 
+@pytest.mark.thorough
 def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
     found = in_processes(tmp_path, QUICK)
     for name in QUICK:

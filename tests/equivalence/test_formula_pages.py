@@ -127,6 +127,7 @@ def test_the_bandits_rules_are_the_packages() -> None:
     assert change == near(exact.tolist(), terms=5)
 
 
+@pytest.mark.thorough
 def test_the_race_pulls_the_best_machine_as_often_as_the_packages_bandits() -> None:
     """The same rules with other random numbers: 200 problems, the last 50 of 400 pulls."""
     size = {"steps": 400, "problems": 400, "seed": 1}
@@ -204,6 +205,7 @@ def dense_moves(model: TabularMDP) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", formula_page.SMALL_PAGES)
 def test_every_end_of_every_slider_can_be_drawn(name: str) -> None:
     script = """

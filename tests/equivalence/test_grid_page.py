@@ -176,6 +176,7 @@ def test_value_iteration_and_policy_iteration_agree_with_the_planners(
         assert found["pays"] == near(paid @ model.initial, terms=4 * world["limit"], size=size)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_is_the_packages_bit_for_bit(
     name: str, worlds: list[World], steps: int = 40
@@ -341,6 +342,7 @@ def in_page(script: str, data: object, address: str = "") -> Any:
 METHODS = (*LEARNERS, "value_iteration", "policy_iteration", "mcts", "reinforce")
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_that_a_program_reads_is_made_again_by_the_package(
     name: str, worlds: list[World], models: list[TabularMDP]

@@ -101,6 +101,7 @@ def test_gradients_are_those_of_transformers(model: Any, shared: int) -> None:
     assert_near(*results, terms=terms, size=largest(results[1]))
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("lengths", [(3, 1, 7, 3), (4, 4, 4, 4)], ids=["ragged", "even"])
 @pytest.mark.parametrize("shared", [0, SHARED])
 def test_the_decoder_says_what_each_text_alone_says(

@@ -370,6 +370,7 @@ def test_an_adapter_of_a_bfloat16_model_has_the_gradient_of_peft_s(
         assert (gradient - flat).norm() < 2**-8 * math.sqrt(3 * 2 * 14) * flat.norm()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "numbers", [{"dtype": "bfloat16"}, pytest.param({"compute": "bfloat16"}, marks=pytest.mark.slow),
     {"compute": "bfloat16", "gradient_checkpointing": True}], ids=str,

@@ -635,6 +635,7 @@ def test_a_tied_tensor_is_saved_once(gpt2_folder: Any) -> None:
             load_saved(policy, wrong)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [

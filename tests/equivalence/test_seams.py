@@ -211,6 +211,7 @@ def test_batched_equals_unbatched_with_ragged_prompts(model: Any) -> None:
         assert_near(value[row][written], single_value[0][written], **rounded)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("extra", range(1, 8))
 def test_padding_by_one_to_seven_tokens_changes_nothing(
     policy: LanguageModelPolicy, extra: int
@@ -271,6 +272,7 @@ def test_a_longer_prompt_beside_it_changes_no_row(policy: LanguageModelPolicy) -
 # ---- three: how the batch was cut
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "average",
     [per_token, per_sequence, constant(6.0)],
@@ -360,6 +362,7 @@ def test_a_right_answer_with_padding_in_it_is_wrong() -> None:
 # ---- five: EOS is learned
 
 
+@pytest.mark.thorough
 def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
     """With the weights that ship, completions end; where they have unlearned it, the reward of
     right endings teaches it again."""

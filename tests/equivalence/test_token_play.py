@@ -329,6 +329,7 @@ def steps(
         yield ours, (float(loss.detach()), float(norm), gradients, weights, size)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("average", "temperature"), [("token", 1.0), ("sequence", 0.7), ("constant", 1.5)]
 )

@@ -498,6 +498,7 @@ def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> Non
         assert max(line.get("q") or 0.0 for line in larger.metrics) < 2 / 0.03
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_greedy_cloning_votes_random_actions_down(
     seeds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -121,6 +121,7 @@ def test_figure_4_3_knows_the_chances_and_all_stakes_that_tie() -> None:
 # Temporal difference: averages over runs
 
 
+@pytest.mark.thorough
 def test_figure_6_2_td_is_closer_than_monte_carlo_after_every_count_of_episodes() -> None:
     """With 12 runs, 4 standard errors of TD's error at the end are 4 · 0.0207 / √12 = 0.024, of
     Monte Carlo's 4 · 0.031 / √12 = 0.036."""
@@ -292,6 +293,7 @@ def test_figure_7_4_raises_the_last_value_the_last_ten_and_all_by_their_traces()
 # What all figures have in common
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("number", FIRST_HALF)
 def test_a_figure_is_drawn_and_its_numbers_have_names(
     number: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -306,6 +308,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(
     drawn.savefig(tmp_path / "figure.png")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", ["6.2", "6.4", "6.5"])
 def test_the_plain_path_draws_the_same_figure(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = figure(number, **small(number))
@@ -374,6 +377,7 @@ def test_a_name_draws_an_experiment_of_the_book_and_a_misspelt_one_names_the_nea
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_figure_needs_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from rlbook.cli.main import main; main(['figure', '6.4', '--runs', '1']);"

@@ -31,6 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("number", SMALL)
 def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
     result = figure(number, **SMALL[number])
@@ -52,6 +53,7 @@ def test_the_walk_of_a_thousand_states_is_the_books() -> None:
     assert max(moves) == 100 and abs(np.mean(moves) - 50.5) < 4 * 28.9 / np.sqrt(len(moves)) + 1
 
 
+@pytest.mark.thorough
 def test_figure_9_2_is_best_in_the_middle() -> None:
     sweep = figure("9.2", runs=4, episodes=1, alphas=(0.05, 0.4, 0.8)).errors
     found = {n: lowest(sweep, n)[0] for n in sweep.errors}

@@ -143,6 +143,7 @@ def assert_lowest(sweep: Sweep, expected: dict[float, float]) -> None:
         assert abs(found - error) < 4 * spread + 0.001, (key, found, error, spread)
 
 
+@pytest.mark.thorough
 def test_figure_7_2_is_best_in_the_middle() -> None:
     sweep = figure("7.2", runs=WALKS, alphas=(0.02, 0.1, 0.15, 0.25, 0.4, 0.6, 0.8)).errors
     assert_lowest(sweep, {1: 0.345, 2: 0.277, 4: 0.264, 8: 0.277, 16: 0.311, 512: 0.507})
@@ -290,6 +291,7 @@ def test_figure_8_5_dyna_q_plus_finds_the_shortcut_and_dyna_q_does_not() -> None
     assert max(rewards[:, 3_000].max() for rewards in result.rewards.values()) <= 3_000 / 16
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("variant", ["blocking", "shortcut"])
 def test_a_maze_that_changes_is_learnt_map_by_map_as_in_the_environment(
@@ -316,6 +318,7 @@ def test_a_maze_that_changes_is_learnt_map_by_map_as_in_the_environment(
 # What all figures have in common
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", SMALL)
 def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Path) -> None:
     assert number in FIGURES
@@ -327,6 +330,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Pat
     drawn.savefig(tmp_path / "figure.png")
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("number", ["5.3", "7.2", "8.4", "12.8"])
 def test_the_plain_path_draws_the_same_figure(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = SMALL[number] | {"runs": 1}

@@ -62,6 +62,7 @@ QUICK = [case for case in SOLVED if case[3] <= 20_000]
 CASES = [pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow) for case in SOLVED]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("preset", "method", "settings", "steps"),
     CASES,

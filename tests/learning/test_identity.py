@@ -68,6 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", SETTINGS)
 def test_it_is_learnt_for_numbers(algorithm: str) -> None:
     """Groups and pairs judge whole episodes, so theirs have one step."""

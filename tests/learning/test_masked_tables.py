@@ -47,6 +47,7 @@ def trained(name: str, env: Any = None, episodes: int = 2_000, **settings: Any) 
     return rlbook.train(name, Doors() if env is None else env, episodes=episodes, **kwargs)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
 )
@@ -66,6 +67,7 @@ def test_the_values_become_the_exact_ones_over_the_open_doors(name: str, seed: i
     assert (np.isneginf(agent.q[ROOMS]) == ~OPEN[ROOMS]).all()
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("exploration", ["epsilon-greedy", "softmax", "ucb"])
 @pytest.mark.parametrize("name", CONTROL)
 def test_no_way_to_explore_tries_a_closed_door(name: str, exploration: str) -> None:
@@ -87,6 +89,7 @@ def test_exploring_starts_try_open_doors_alone(starts: str) -> None:
     assert agent.values()[ROOMS] == near(exact_action_values()[ROOMS].max(axis=1), terms=500)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.fast_form
 @pytest.mark.parametrize("name", CONTROL)
 def test_one_step_at_a_time_and_many_at_once_leave_the_same_table(name: str) -> None:
@@ -128,6 +131,7 @@ def test_a_table_of_a_users_own_that_shows_masks_without_a_method_is_stepped() -
     )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", PREDICTION)
 def test_a_given_policy_is_followed_and_evaluated_over_the_open_doors(name: str) -> None:
     """Of the doors that it would take one is open in each room: 0, 1, 2, 2."""
@@ -147,6 +151,7 @@ def test_a_given_policy_is_followed_and_evaluated_over_the_open_doors(name: str)
     ] == taken.tolist()
 
 
+@pytest.mark.thorough
 def test_importance_weights_are_1_on_average_over_the_open_doors() -> None:
     """Of 5 000 episodes: a weight's deviation is below 2, so that the mean's is below 2 / √5000 =
     0.03."""
@@ -216,6 +221,7 @@ class WithoutMasks(gymnasium.Wrapper):
         return *result, {key: value for key, value in info.items() if key != "action_mask"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_taxi_is_learned_sooner_with_its_masks(seed: int) -> None:
     """The mean return of the first 100 training episodes: about -95 and -250."""

@@ -84,6 +84,7 @@ def test_trpo_solves_the_maze_on_five_of_five_seeds(rewards: str, seeds: range) 
     assert greedy_returns("trpo", rewards, seeds) == optimum(rewards)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 10), marks=THE_REST)], ids=str)
 @pytest.mark.parametrize("baseline", ["leave-one-out", pytest.param("learned", marks=THE_REST)])
 def test_reinforce_solves_the_maze_on_ten_of_ten_seeds(baseline: str, seeds: range) -> None:

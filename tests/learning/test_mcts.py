@@ -83,6 +83,7 @@ def test_the_root_approaches_the_exact_value(seed: int) -> None:
     assert tree.best_actions() == [int(best.argmax())]
 
 
+@pytest.mark.thorough
 def test_chance_nodes_approach_the_exact_value_on_a_slippery_lake() -> None:
     """Two by two: every step slips aside twice in three. The error falls with the simulations."""
     env = rlbook.make("FrozenLake-v1", desc=TWO_BY_TWO)
@@ -96,6 +97,7 @@ def test_chance_nodes_approach_the_exact_value_on_a_slippery_lake() -> None:
     assert 0 < errors[2] < 0.02 and exact == near(0.5195, decimals=4)
 
 
+@pytest.mark.thorough
 def test_an_open_loop_search_approaches_the_best_sequence_of_actions() -> None:
     """A sequence cannot answer to where the ice led, so it is worth less than V*; how much, a
     search over all sequences says."""
@@ -127,6 +129,7 @@ def best_sequence(
     return max(low for low, _ in found), max(high for _, high in found)
 
 
+@pytest.mark.thorough
 def test_only_a_closed_loop_adapts_to_what_chance_did() -> None:
     """A sure 2, or a coin and then a guess worth 5, right on one side: 1/2 · 5 = 2.5 for who looks,
     1/2 · 5/2 for who does not.

@@ -69,6 +69,7 @@ def test_the_real_game_has_the_values_of_the_table(blackjack: TabularMDP) -> Non
     assert np.mean(run.episode_returns) == pytest.approx(expected, rel=0, abs=4 / np.sqrt(20_000))
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("weighting", ["ordinary", "weighted"])
 def test_playing_at_random_tells_what_another_policy_is_worth(
     blackjack: TabularMDP, weighting: str

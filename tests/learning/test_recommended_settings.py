@@ -52,6 +52,7 @@ def test_what_the_doctor_recommends_reaches_the_optimum_with_each_of_ten_seeds(
     assert [is_solved(name, where, seed) for seed in range(20, 30)] == [True] * 10
 
 
+@pytest.mark.thorough
 def test_what_the_doctor_recommends_for_a_short_run_on_the_lake_reaches_the_optimum(
     tmp_path: Path, capsys: Any
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_picture_shows_every_run() -> None:
     assert low <= 0.0 and high > 0.09
 
 
+@pytest.mark.thorough
 def test_grpo_comes_within_three_hundredths_of_the_closed_form() -> None:
     """From .108 away, where the reference is."""
     reference, reward = tabular.chances(tabular.table(tabular.reference_run(0))), tabular.rewards(0)

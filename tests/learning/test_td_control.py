@@ -36,6 +36,7 @@ def solved(algorithm: str, rewards: str, seeds: int, **config: Any) -> int:
     return found
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("rewards", ["standard", pytest.param("shaped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("algorithm", "config"),
@@ -53,6 +54,7 @@ def test_the_maze_is_solved_by_nearly_every_run(
     assert solved(algorithm, rewards, 20, **config) >= 19
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("rewards", "least", "most"), [("standard", 32, 40), ("shaped", 22, 39)])
 def test_sarsa_with_a_large_step_size_is_not_always_right(
     rewards: str, least: int, most: int

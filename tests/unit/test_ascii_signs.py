@@ -90,6 +90,7 @@ def test_a_command_prints_no_question_mark_for_a_sign(
         assert max(map(len, shown["ascii"].splitlines())) <= 80
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("columns", [60, 80])
 @pytest.mark.parametrize("command", ["train", "tune"])
 @pytest.mark.parametrize("algorithm", ["ppo", "td_lambda", None])

@@ -231,6 +231,7 @@ def training_award(item: Assignment, name: str, text: str) -> Award:
     return award(item, row, cases, probes.report(text, [(row.probe, cases)])[0])
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", [*PLANTED])
 def test_the_key_earns_every_point_and_a_starter_none(name: str) -> None:
     item = assignments()[name]
@@ -241,6 +242,7 @@ def test_the_key_earns_every_point_and_a_starter_none(name: str) -> None:
         assert row.said == "not yet" or item.bugs
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(("name", "criterion", "bug"), CASES)
 def test_each_classic_bug_costs_its_points_and_the_reason_is_one_sentence(
     name: str, criterion: str, bug: Bug
@@ -349,6 +351,7 @@ def test_every_assignment_belongs_to_a_week_that_reads_its_chapters() -> None:
         assert item.points == (12 if item.bugs else 20)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "told",
     [None, 3, [], {}, {"answers": 7}, {"answers": []}, {"answers": [None] * 4}]

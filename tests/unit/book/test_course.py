@@ -82,6 +82,7 @@ def test_a_learners_files_are_written_once_and_kept(tmp_path: Path) -> None:
         start(tmp_path / "file", select_weeks("3"))
 
 
+@pytest.mark.thorough
 @in_a_sandbox
 def test_a_class_is_graded_whatever_it_hands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import pytest
 from rlbook.book.experiments.language_models import distilled_sizes
 
 
+@pytest.mark.thorough
 def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:
     found = distilled_sizes.run(seeds=1, steps=1_500, teacher_steps=1_500)
     assert 0.3 <= found.parameters[1] / found.parameters[0] <= 0.36

@@ -43,6 +43,7 @@ def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", exercises())
 def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name: str) -> None:
     item = exercises()[name]
@@ -75,6 +76,7 @@ def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
     assert compare_answers(item, item.draw_cases(), nothing).mark == WRONG
 
 
+@pytest.mark.thorough
 @in_a_sandbox
 def test_an_answer_runs_with_numpy_and_without_files_or_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,7 @@ def test_the_recorded_curves_show_the_bug(name: str) -> None:
     assert "<svg" in charts.as_svg(exhibit, curves)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_asks_for_what_is_shown(name: str) -> None:
     shown = exhibits()[name].shown

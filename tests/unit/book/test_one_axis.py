@@ -144,6 +144,7 @@ def test_a_line_is_the_median_between_two_marks() -> None:
     assert len(draw(worlds).axes) == 4
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", one_axis.WORLDS)
 @pytest.mark.parametrize("algorithm", one_axis.LEARNERS)
 def test_the_command_is_what_is_trained(algorithm: str, env: str) -> None:

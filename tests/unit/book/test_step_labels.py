@@ -35,6 +35,7 @@ def test_changes_are_counted_seed_by_seed() -> None:
     assert "exact: best of 16, change" not in found
 
 
+@pytest.mark.thorough
 def test_a_short_experiment_has_every_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(step_labels, "CLONING", step_labels.CLONING | {"steps": 60})
     monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})

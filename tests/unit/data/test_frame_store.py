@@ -101,6 +101,7 @@ def assert_same(one: list[Any], other: list[Any]) -> None:
         assert left.dtype == right.dtype and np.array_equal(left, right)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("settings", [{}, {"n_step": 3, "gamma": 0.5}, {"priority_exponent": 0.6}])
 @pytest.mark.parametrize(("stack", "padding"), [(1, "reset"), (4, "reset"), (4, "zero")])
 @pytest.mark.parametrize(("num_envs", "capacity"), [(1, 7), (1, 200), (3, 10), (3, 12)])

@@ -93,6 +93,7 @@ def earned(rules: Any, prompt: str, text: str) -> float:
     )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "words", [["Countdown-v0"], ["Chat-v0", "--env.task", "countdown", "--env.system", "Say it!"]]
 )
@@ -114,6 +115,7 @@ def test_rows_of_countdown_are_scored_by_its_rule_and_not_by_the_one_expression_
     assert earned(rules, prompt, f"{other}+1") == earned(rules, prompt, other[:-1]) == 0.0
 
 
+@pytest.mark.thorough
 def test_rows_of_sums_in_steps_are_scored_behind_the_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_an_environment_without_a_known_optimum_is_judged_by_what_counts_as_solv
     assert short_of_the_optimum(log(None, better="try this")) is None
 
 
+@pytest.mark.thorough
 def test_the_closing_line_and_the_doctor_name_a_command_where_defaults_fall_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

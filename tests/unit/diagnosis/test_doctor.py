@@ -138,6 +138,7 @@ def ill(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return run
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("rule", ILL)
 def test_a_run_that_goes_wrong_is_recognised(
     rule: str, ill: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
@@ -204,6 +205,7 @@ def test_one_report_does_not_hide_a_collapsed_entropy() -> None:
     assert entropy_collapse(log_of(returns, [*collapsed[:15], *[0.3] * 5, *collapsed[20:]])) is None
 
 
+@pytest.mark.thorough
 def test_a_run_that_goes_well_is_left_in_peace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def said(algorithm: str, env: Any, **options: Any) -> list[str]:
     return summary_sentences(rlbook.train(algorithm, env, **options))
 
 
+@pytest.mark.thorough
 def test_greedy_play_is_set_beside_the_optimum() -> None:
     assert (
         said("q_learning", "Maze-v0", steps=20_000, epsilon=0.2, alpha=0.5)[-1]
@@ -92,6 +93,7 @@ def test_greedy_play_is_set_beside_the_optimum() -> None:
     assert len(said("q_learning", "CartPole-v1", steps=200)) == 1, "nobody knows the optimum"
 
 
+@pytest.mark.thorough
 def test_defaults_that_do_not_solve_it_are_told_with_the_command_that_does() -> None:
     """SARSA goes round the cliff by the safe way, since a random step falls. Settings of one's own
     are left to the doctor."""

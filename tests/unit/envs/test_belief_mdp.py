@@ -50,6 +50,7 @@ def test_the_tiger_is_worth_what_others_found() -> None:
     assert len(beliefs.beliefs) == 28  # what the page on hidden states says
 
 
+@pytest.mark.thorough
 def test_the_alpha_vectors_come_as_near_as_they_say() -> None:
     gamma, precision = 0.3, 0.01
     alphas = alpha_vectors(tiger(), gamma, precision=precision)

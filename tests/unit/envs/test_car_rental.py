@@ -42,6 +42,7 @@ def solved(modified: bool) -> tuple[np.ndarray, np.ndarray]:
         policy = np.where(better, action_values.argmax(axis=1), policy)
 
 
+@pytest.mark.thorough
 def test_the_docstring_states_the_known_answer() -> None:
     doc = CarRental.__doc__ or ""
     for name, modified in (("example 4.2", False), ("`modified`", True)):

@@ -31,6 +31,7 @@ def test_the_value_of_a_coin_is_the_formula(p: float) -> None:
     assert value_of(p) == near(expected, terms=4, size=2 * expected**2)
 
 
+@pytest.mark.thorough
 def test_the_docstring_states_the_known_answer() -> None:
     doc = ShortCorridor.__doc__ or ""
     text = " ".join(doc.split())

@@ -69,6 +69,7 @@ def test_the_beginnings_of_an_expression_by_hand(text: str, right: list[int]) ->
     assert found == [(end, float(one)) for end, one in enumerate(right, start=1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("prompt", ["2,3,7:20=", "1,3,6:2=", "1,12,12:2="])
 def test_a_beginning_is_right_if_a_right_expression_begins_so_by_brute_force(prompt: str) -> None:
     """All expressions of the three numbers with up to two pairs of parentheses, redundant or not,
@@ -135,6 +136,7 @@ def found(policy: Any) -> SampledCompletions:
     return sample_completions(policy, policy.policy, RECIPE, starts, 8, rng)
 
 
+@pytest.mark.thorough
 def test_steps_end_where_their_last_token_is(found: SampledCompletions, rules: TokenRules) -> None:
     steps = find_steps(found.finished, rules)
     for row in range(40):

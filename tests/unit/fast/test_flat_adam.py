@@ -44,6 +44,7 @@ def loss_of(module: nn.Module, x: Tensor) -> Tensor:
     return (module(x) - 1.0).square().sum()
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5, 1e6])
 @pytest.mark.parametrize(
     "options", [{}, {"weight_decay": 0.1}, {"eps": 1e-2}, {"betas": (0.5, 0.9)}], ids=str

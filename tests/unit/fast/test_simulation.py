@@ -204,6 +204,7 @@ def ids(item: Any) -> str:
     )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(("algorithm", "config", "env", "env_kwargs"), FOUR_SPEEDS, ids=ids)
 def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
     algorithm: str, config: dict[str, Any], env: str, env_kwargs: dict[str, Any]
@@ -223,6 +224,7 @@ def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
     assert_same(slow, trained("tables", algorithm, env, env_kwargs, budget, config))
 
 
+@pytest.mark.thorough
 @needs_numba
 @pytest.mark.parametrize(("algorithm", "config"), COMPILED, ids=ids)
 def test_compiled_code_leaves_the_table_that_plain_code_leaves(

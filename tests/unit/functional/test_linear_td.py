@@ -122,6 +122,7 @@ def test_the_features_and_the_streams_of_bairds_problem() -> None:
     assert ((seen.state[1:] == 6) == (seen.action == baird.SOLID)).all() and not seen.reward.any()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 )

@@ -652,6 +652,7 @@ def test_a_bad_row_is_named_by_its_line(
     assert "\n" not in str(refusal.value) and "line 2" in str(refusal.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("algorithm", "row"),
     [

@@ -64,6 +64,7 @@ def logits(model: Any) -> torch.Tensor:
         return model(input_ids=IDS).logits
 
 
+@pytest.mark.thorough
 def test_a_model_comes_with_tokenizer_template_and_generation_config(
     plain: Path, tmp_path: Path, loaded: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_what_cannot_be_packed_is_refused() -> None:
         check_packable(model, 12)
 
 
+@pytest.mark.thorough
 def test_packing_trains_through_the_run_and_leaves_the_same_model() -> None:
     """With ε = 1 a step of Adam's is about lr g; g's norm is clipped to 1, so is rounding."""
     options: dict[str, Any] = {"eval_every": 0, "learning_rate": 0.1, "adam_eps": 1.0}

@@ -188,6 +188,7 @@ def test_what_is_too_deep_too_long_or_has_no_value_is_no_expression(text: str) -
     assert parse(text) is None
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_docstrings_state_the_facts(name: str) -> None:
     prompts, vocabulary, length, limit = FORMS[name]

@@ -38,6 +38,7 @@ def animals(tmp_path: Path) -> Path:
     )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "env_id",
@@ -77,6 +78,7 @@ def test_the_limit_holds_the_demonstration_with_the_most_tokens() -> None:
     assert env.rules.max_new_tokens == most + 1
 
 
+@pytest.mark.thorough
 def test_both_splits_and_a_mixture_s_parts_have_the_same_tokens() -> None:
     made: list[Any] = [
         rlbook.make("Mixture-v0", tokenizer="bpe", vocab_size=60, **more).unwrapped
@@ -213,6 +215,7 @@ def test_a_changed_or_missing_tokenizer_is_refused(taught: Path, tmp_path: Path)
         rlbook.load(copied)
 
 
+@pytest.mark.thorough
 def test_the_weights_that_ship_are_for_characters(taught: Path) -> None:
     plain: Any = rlbook.train("sft", "Addition-v0", **(SHORT | {"steps": 1}))
     named: Any = rlbook.train(

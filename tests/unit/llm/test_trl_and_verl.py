@@ -181,6 +181,7 @@ def test_a_slow_score_is_0_to_the_concurrent_manager(module: types.ModuleType) -
     waits.set()
 
 
+@pytest.mark.thorough
 def test_the_prime_manager_scores_in_processes_and_ends_those_that_hang(
     module: types.ModuleType,
 ) -> None:

@@ -97,6 +97,7 @@ def vectors() -> WordVectors:
     )
 
 
+@pytest.mark.thorough
 def test_neighbours_are_of_the_same_kind(vectors: WordVectors) -> None:
     for group in village_text.GROUPS:
         if len(group) >= 4:

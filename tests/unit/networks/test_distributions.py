@@ -260,6 +260,7 @@ def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPat
 # ---- drawing where the logits are
 
 
+@pytest.mark.thorough
 def test_a_large_vocabulary_draws_the_actions_of_a_small_one() -> None:
     """2000 draws from 10 000 actions, block by block, are those of one cumulative sum."""
     rng = np.random.default_rng(0)

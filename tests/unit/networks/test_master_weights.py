@@ -127,6 +127,7 @@ def test_float32_has_no_copies() -> None:
     assert plain.masters[0] is exact.weight and "master" not in plain.state_dict()
 
 
+@pytest.mark.thorough
 def test_a_run_in_bfloat16_resumes_bit_for_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "num_envs": 16,

@@ -241,6 +241,7 @@ def test_the_environment_s_model_is_a_name_and_no_network() -> None:
         model_of(ModelSpec(folder="elsewhere"))
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
 def test_the_weights_have_the_type_that_is_asked_for_and_are_trained_in_it(

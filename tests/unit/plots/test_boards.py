@@ -47,6 +47,7 @@ def test_a_board_has_its_shape_and_its_cells(name: str) -> None:
     assert (board.rows, board.columns) == shape and board.decided.sum() == decided
 
 
+@pytest.mark.thorough
 def test_the_list_of_boards_is_the_truth() -> None:
     shipped = [
         name

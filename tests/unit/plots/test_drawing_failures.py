@@ -41,6 +41,7 @@ def test_letters_that_cannot_be_read_are_a_sentence(monkeypatch: pytest.MonkeyPa
     gif.font.cache_clear()
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "words",
     [

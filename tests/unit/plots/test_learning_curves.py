@@ -464,6 +464,7 @@ def test_a_run_saves_its_curve_in_its_folder_and_nowhere_else(tmp_path: Path) ->
     assert save_curve(rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)) is None
 
 
+@pytest.mark.thorough
 def test_plotting_leaves_pyplot_and_its_settings_alone(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rising(0))
     program = f"""
@@ -650,6 +651,7 @@ def test_a_logarithmic_axis_has_at_least_two_labels_within_it(low: float, ratio:
     assert all(low <= tick <= low * ratio for tick in found)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("values", [[0.42, 0.41, 0.4], [3.1, 2.4, 2.2], [900.0, 0.04, 0.02]])
 def test_every_panel_has_labels_on_its_axis_however_little_it_spans(
     tmp_path: Path, values: list[float]

@@ -443,6 +443,7 @@ def test_an_episode_that_nothing_would_end_is_shown_for_a_while(tmp_path: Path) 
     assert "it did not finish, and was cut: the environment has no time limit" in stream.getvalue()
 
 
+@pytest.mark.thorough
 def test_who_judges_and_does_not_act_is_not_watched() -> None:
     run = rlbook.train("reward_model", MAZE, passes=1, eval_every=0)
     with pytest.raises(

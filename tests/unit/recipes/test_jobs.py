@@ -451,6 +451,7 @@ def test_a_reward_model_of_a_run_goes_with_the_job(tmp_path: Path) -> None:
     assert written["architectures"] == ["LlamaForSequenceClassification"]
 
 
+@pytest.mark.thorough
 def test_the_presets_come_back_as_verls_own_settings(tmp_path: Path) -> None:
     """GSM8K's and the DAPO-like run: batches in prompts, micro-batches in completions."""
     rows = [{"question": "12+34=", "answer": "#### 46"}, {"question": "50+27=", "answer": "77"}]

@@ -34,6 +34,7 @@ def ends_of(found: Interval | Choices) -> tuple[Plain, ...]:
     return (int(found.low), int(found.high)) if found.whole else (found.low, found.high)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_each_algorithm_has_a_usual_search_around_its_settings(algorithm: str) -> None:
     """Each value that could be drawn is allowed by the config, with any of another one."""

@@ -159,6 +159,7 @@ states = st.dictionaries(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(states)
 def test_any_state_comes_back_through_json_and_arrays(state: dict[str, Any]) -> None:
@@ -694,6 +695,7 @@ def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(
     assert load_checkpoint(tmp_path) == (1, {"a": 1})
 
 
+@pytest.mark.thorough
 def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np

@@ -22,6 +22,7 @@ SMALL = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_preset_trains_and_its_settings_are_those_of_the_run(
     name: str, tmp_path: Path

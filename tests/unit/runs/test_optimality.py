@@ -187,6 +187,7 @@ def test_a_learnt_model_is_judged_by_what_is_planned_in_it() -> None:
     assert run.metrics[-1]["policy_regret"] == OPTIMAL and run.metrics[-1]["value_error"] >= 0.0
 
 
+@pytest.mark.thorough
 def test_an_environment_without_a_model_is_not_judged() -> None:
     run = rlbook.train("q_learning", "Blackjack-v1", steps=500, seed=0)
     assert not any("value_error" in report for report in run.metrics)

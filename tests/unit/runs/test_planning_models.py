@@ -64,6 +64,7 @@ def test_the_sampled_model_is_a_model_of_the_bins_with_a_count_for_each_step() -
     assert tried[model.initial > 0].any(axis=1).all()
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     def made(seed: int) -> Any:
         request = Request.build(
@@ -80,6 +81,7 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     assert first.rewards.tobytes() != other.rewards.tobytes()
 
 
+@pytest.mark.thorough
 def test_all_planners_find_the_same_values_in_the_same_sampled_model() -> None:
     values = [
         rlbook.train(name, "CartPole-v1", seed=3, **SMALL).agent.values()  # type: ignore[attr-defined]
@@ -92,6 +94,7 @@ def test_all_planners_find_the_same_values_in_the_same_sampled_model() -> None:
     assert values[0].max() > 10
 
 
+@pytest.mark.thorough
 def test_a_run_of_a_planner_in_a_sampled_model_is_loaded_with_its_policy(tmp_path: Path) -> None:
     run: Any = rlbook.train("value_iteration", "CartPole-v1", out=tmp_path / "run", seed=2, **SMALL)
     loaded: Any = rlbook.load(tmp_path / "run")

@@ -83,6 +83,7 @@ def hostile(outside: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.thorough
 @needs_isolation
 def test_hostile_programs_do_nothing_and_earn_nothing(tmp_path: Path) -> None:
     outside = tmp_path / "mine"
@@ -109,6 +110,7 @@ def test_what_an_honest_program_needs_is_there() -> None:
     assert run_program("print(len({'a', 'b'}), input())", "éa") == ("2 éa\n", 0)
 
 
+@pytest.mark.thorough
 def test_without_isolation_limits_on_time_and_memory_stay() -> None:
     programs = ["while True: pass", "x = b'a' * 10**9; print('done')", "print('done')"]
     assert code([wrote(program, "done") for program in programs], seconds=0.5, isolate=False) == [

@@ -127,6 +127,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_is_refused(attack: str, victim: subprocess.Popen[bytes]) -> None:
     (said,) = confined(ATTACKS[attack].replace("VICTIM", str(victim.pid)))
@@ -160,6 +161,7 @@ def can_unshare() -> bool:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "program",
     [

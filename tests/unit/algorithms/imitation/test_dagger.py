@@ -207,6 +207,7 @@ def ladder(seed: int) -> tuple[float, float, float]:
     )  # type: ignore[return-value]
 
 
+@pytest.mark.thorough
 def test_dagger_is_optimal_on_the_slippery_maze_where_a_clone_of_one_episode_is_far_from_it() -> (
     None
 ):

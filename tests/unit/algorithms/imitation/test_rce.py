@@ -150,6 +150,7 @@ def test_data_that_make_no_groups_are_refused(tmp_path: Path) -> None:
         rlbook.train("rce", "Maze-v0", walks=3, steps=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     settings: dict[str, Any] = {

@@ -237,6 +237,7 @@ def test_an_ensemble_without_a_zero_is_refused() -> None:
         RewardModel.Config(members=3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(
     tmp_path: Path, env: str

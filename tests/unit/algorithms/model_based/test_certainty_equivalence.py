@@ -131,6 +131,7 @@ def test_the_values_of_the_estimated_model_are_the_fixed_point_of_batch_td() -> 
     assert 0.05 < expected[np.unique(states)].min() < expected.max() < 1, "it is not trivial"
 
 
+@pytest.mark.thorough
 def test_with_enough_steps_the_estimate_is_the_true_model() -> None:
     """50 000 uniform steps on the frozen lake: a frequency of 1/3 counted from N tries has standard
     error √(2/9 / N)."""

@@ -149,6 +149,7 @@ def test_a_minibatch_has_its_share_of_imagined_steps() -> None:
     assert (batch.rows.next_obs[:, 0] > 2).tolist() == [True] * 12 + [False] * 4
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_without_imagined_steps_it_is_sac_bit_for_bit(env: str) -> None:
     """And the model is never trained. With them it is something else."""

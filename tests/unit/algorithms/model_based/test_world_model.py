@@ -181,6 +181,7 @@ def test_the_errors_are_those_of_a_model_with_a_known_drift(ends: tuple[int, ...
     assert rollout_errors(model, rows, actions, 1, 31) == {}
 
 
+@pytest.mark.thorough
 def test_new_steps_are_predicted_and_so_are_terminations() -> None:
     """The pole: 600 steps at random, then 200 new ones, of which the model has not seen any when
     its errors are measured."""

@@ -52,6 +52,7 @@ def searched(env: gymnasium.Env, room: int, **settings: Any) -> SearchTree:
     return agent.tree
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("leaf", ["rollout", "value"])
 @pytest.mark.parametrize("stochastic", ["auto", "chance", "open-loop"])
 @pytest.mark.parametrize("kind", [Doors, DoorsTable])
@@ -84,6 +85,7 @@ def test_a_table_of_a_users_own_whose_masks_are_no_method_is_copied_instead() ->
     assert searched(Shows(), 3).best_actions() == [2]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("stochastic", ["auto", "chance", "open-loop"])
 def test_where_a_node_stands_for_rooms_with_other_doors_each_visit_keeps_to_its_room(
     stochastic: str,
@@ -134,6 +136,7 @@ def test_a_forbidden_edge_is_never_selected_however_good_it_looks() -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.fast_form
 @pytest.mark.parametrize("open_loop", [False, True])
 def test_in_a_table_all_forms_of_the_loop_grow_the_same_tree(open_loop: bool) -> None:

@@ -613,6 +613,7 @@ def test_an_agent_that_was_saved_goes_on_bit_for_bit(name: str) -> None:
     assert played[0] == played[1]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [("Maze-v0", {"slip": 0.2}), ("MountainCar-v0", {}), ("Addition-v0", {"reward": "prefix"})],

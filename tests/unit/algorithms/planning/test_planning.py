@@ -171,6 +171,7 @@ def test_planners_agree_with_a_dense_solve_on_random_models(
     np.testing.assert_allclose(followed, expected, rtol=0, atol=2 * bound / (1 - gamma))
 
 
+@pytest.mark.thorough
 @given(model=models(), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.97]), seed=st.integers(0, 1000))
 @settings(max_examples=200, deadline=None)
 def test_evaluation_agrees_with_a_dense_solve_on_random_models(
@@ -210,6 +211,7 @@ def tabular_environments() -> dict[str, TabularMDP]:
 TABULAR = tabular_environments()
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", TABULAR)
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 def test_planners_agree_with_a_dense_solve_on_every_environment(planner: Planner, env: str) -> None:
@@ -232,6 +234,7 @@ def test_evaluation_agrees_with_a_dense_solve_on_every_environment(env: str, met
     np.testing.assert_allclose(agent.values(), expected, rtol=0, atol=bound)
 
 
+@pytest.mark.thorough(quick=1)
 @every_planner
 @pytest.mark.parametrize(
     "env", [name for name in TABULAR if not name.startswith("CarRental") and TABULAR[name].can_end]

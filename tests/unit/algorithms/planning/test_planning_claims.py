@@ -125,6 +125,7 @@ def test_policy_iteration_improves_in_every_round_and_stays_short() -> None:
     assert len(rounds) < 20
 
 
+@pytest.mark.thorough
 def test_where_long_play_wins_prioritized_sweeping_takes_few_backups() -> None:
     """p = .55: small stakes win in the end, and news goes to and fro. Sweeps over all states take 3
     700 times 99 backups."""
@@ -319,6 +320,7 @@ RESUMED = PLANNERS | {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("size", [40, 2_000])
 @pytest.mark.parametrize("planner", RESUMED.values(), ids=RESUMED)
 @pytest.mark.parametrize("gamma", [0.95, 1.0])
@@ -347,6 +349,7 @@ def test_planning_goes_on_bit_for_bit_where_it_was_saved(
         np.testing.assert_array_equal(second.greedy_policy(), whole.greedy_policy())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not available(), reason="numba is not installed")
 @pytest.mark.parametrize("ending", [False, True])
 @pytest.mark.parametrize("num_states", [8_000, 50_000])
@@ -428,6 +431,7 @@ PLAIN_FORMS: dict[str, Planner] = {
 }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("planner", PLAIN_FORMS.values(), ids=PLAIN_FORMS)
 @pytest.mark.parametrize("compiles_from", [0, 10**9], ids=["compiled", "arrays"])
 @pytest.mark.parametrize("ending", [False, True])

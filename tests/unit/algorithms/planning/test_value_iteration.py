@@ -73,6 +73,7 @@ def fixed_point_error(
         policy = np.where(better, action_values.argmax(axis=1), policy)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("gamma", [0.9, 0.99, 1.0])
 @pytest.mark.parametrize(("env_id", "options"), MODELS)
 def test_values_are_exact(env_id: str, options: dict[str, Any], gamma: float) -> None:

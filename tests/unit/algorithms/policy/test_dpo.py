@@ -252,6 +252,7 @@ NEEDED: dict[str, dict[str, Any]] = {name: {} for name in LOSSES} | {
 """What each loss cannot do without, or is seldom used without."""
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("preference_loss", list(LOSSES))
 @pytest.mark.parametrize("size", [1, 4, 6])
 def test_micro_batches_do_not_change_the_gradient(

@@ -125,6 +125,7 @@ def advantages_by_definition(
     return advantage
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.8), (0.99, 0.0), (0.9, 1.0), (0.0, 0.5)])
 def test_advantages_are_those_of_the_definition(
@@ -237,6 +238,7 @@ def test_on_texts_the_clip_fraction_counts_tokens_whatever_the_loss_averages_ove
     assert found["approx_kl"].item() == near((math.e - 2) / 4, dtype="float32", terms=4, size=2.0)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
 @pytest.mark.parametrize("size", [1, 7, 64, 100])
 def test_micro_batches_do_not_change_the_gradient(

@@ -137,6 +137,7 @@ def test_sequences_of_a_rollout_are_cut_in_the_order_of_environments_and_of_time
     assert cut_sequences(value > 0, 3)[1].tolist() == [True, True, False]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
@@ -298,6 +299,7 @@ SMALL: dict[str, Any] = {
 }
 
 
+@pytest.mark.thorough
 @KINDS
 def test_a_run_that_stopped_within_episodes_and_a_rollout_goes_on_bit_for_bit(
     kind: str, tmp_path: Path
@@ -311,6 +313,7 @@ def test_a_run_that_stopped_within_episodes_and_a_rollout_goes_on_bit_for_bit(
     assert on.episode_returns == whole.episode_returns
 
 
+@pytest.mark.thorough
 def test_environments_in_processes_of_their_own_give_the_same_run(tmp_path: Path):
     settings = {**SMALL, "recurrent": "lstm"}
     one = rlbook.train("ppo", "CartPole-v1", steps=200, **settings)

@@ -63,6 +63,7 @@ def learned(run: rlbook.Run) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_reference_that_is_the_first_policy_changes_no_bit(name: str, tmp_path: Path) -> None:
     """After one step nothing is learned yet, so that run's policy is the first one of every run

@@ -135,6 +135,7 @@ def test_one_episode_has_no_others(stage: Make) -> None:
 # ---- the gradient
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_the_gradient_is_that_of_the_expected_return_by_enumeration(
     stage: Make, baseline: str
@@ -233,6 +234,7 @@ def test_micro_batches_do_not_change_the_gradient(
         assert_near(left, right, terms=terms)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(
     tmp_path: Path, baseline: str

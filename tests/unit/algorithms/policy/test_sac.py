@@ -352,6 +352,7 @@ def test_a_temperature_that_is_given_is_not_learned(temperature: float) -> None:
     assert agent.temperature.log_alpha.grad in (None, 0.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
 def test_the_policy_of_one_state_becomes_the_soft_optimal_one(gamma: float) -> None:
     """π ∝ exp(r / α) and V = α log Σ exp(r / α) / (1 - γ), where every action leads back. Full

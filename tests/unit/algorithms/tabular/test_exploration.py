@@ -95,6 +95,7 @@ def test_an_inverse_epsilon_is_one_over_one_plus_the_visits_of_the_state():
     assert probability(agent.memory, agent.settings, 0, 1) == near(0.25 / 2, terms=2)
 
 
+@pytest.mark.thorough
 def test_an_optimistic_table_tries_every_action_without_any_randomness():
     env = rlbook.make("Maze-v0")
     model = rlbook.envs.TabularMDP.from_env(env)

@@ -183,6 +183,7 @@ def test_control_breaks_ties_as_its_evaluation_does() -> None:
         assert (agent.q[0, 0] == 7.0) == (action == agent.greedy_action(2) == 2)
 
 
+@pytest.mark.thorough
 def test_ordinary_sampling_is_unbiased_though_its_variance_is_infinite() -> None:
     """One state: left stays (probability .9) or ends with 1, right ends with 0; π goes left, b is
     uniform; V^π = 1 (Example 5.5).

@@ -354,6 +354,7 @@ def test_every_logged_number_is_explained(kind: Any) -> None:
     assert metrics["td_error"] == abs(-2.0 - 1.0)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("algorithm", ["sarsa", "expected_sarsa", "double_q_learning"])
 @pytest.mark.parametrize("env", ["Blackjack-v1", "Taxi-v4", "CartPole-v1", "Pendulum-v1"])
 def test_it_trains_where_a_table_fits(algorithm: str, env: str) -> None:

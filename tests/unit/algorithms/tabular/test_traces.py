@@ -200,6 +200,7 @@ def learned(algorithm: str, env: Any, **settings: Any) -> np.ndarray:
     return agent.memory.v if hasattr(agent.memory, "v") else agent.memory.q
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", ["Maze-v0", "FrozenLake-v1"])
 @pytest.mark.parametrize(
     "settings",

@@ -250,6 +250,7 @@ def epsilons(theatre: Any, budget: Budget, stop: int | None = None) -> list[floa
     return found
 
 
+@pytest.mark.thorough
 def test_epsilon_falls_with_the_steps_of_the_run_also_after_resuming(
     stage: Make, scripted: Make, fixtures: Any
 ) -> None:

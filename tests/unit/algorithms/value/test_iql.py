@@ -193,6 +193,7 @@ def two_choices() -> Steps:
     return Steps(first + [one_step(1, action, REWARDS[action], None) for action in (0, 1)] * 2)
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(("tau", "beta"), [(0.5, 1.0), (0.8, 2.0)])
 def test_tables_end_at_the_exact_expectiles_and_the_exact_weighted_policy(
     tau: float, beta: float

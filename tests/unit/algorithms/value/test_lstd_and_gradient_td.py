@@ -229,6 +229,7 @@ def test_gradient_tds_step_is_the_formula_with_the_ratio_of_the_two_policies(fea
     assert_near(learner.helper, h, **sums)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("update", ["tdc", "gtd2"])
 def test_gradient_td_learns_another_policys_values(update: str) -> None:
     """Always right, from walks at random: from state s of 9 the reward 1 is 9 - s steps away.
@@ -255,6 +256,7 @@ def test_gradient_td_learns_another_policys_values(update: str) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_on_bairds_problem_the_agent_stays_where_semi_gradient_td_would_not() -> None:
     """Every step pays 0.1, so that all values are 10. Semi-gradient TD passes every bound, from
     weights that are 0 at first."""

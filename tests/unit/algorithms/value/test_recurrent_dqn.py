@@ -109,6 +109,7 @@ def plain_values(q: Any, obs: Tensor, starts: Tensor, state: Tensor, burn_in: in
     return values
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     "settings",
     [

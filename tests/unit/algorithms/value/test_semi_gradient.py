@@ -118,6 +118,7 @@ SAME = [
 ]
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("env", ["Maze-v0", "WindyGridWorld-v0", "FrozenLake-v1", "Blackjack-v1"])
 @pytest.mark.parametrize(
     ("tabular", "linear", "options"), SAME, ids=[f"{a}-{o.get('traces', '')}" for a, _, o in SAME]
