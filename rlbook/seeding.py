@@ -1,11 +1,13 @@
-"""One seed feeds independent generators, one for each purpose; nothing touches a global
-generator. Their states are saved as plain data, and those of environments' generators as well."""
+"""One seed feeds independent generators, one for each purpose; nothing draws from a global
+generator but environments that do so themselves. Their states are saved as plain data, and those of
+environments' generators as well."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
@@ -26,6 +28,7 @@ PURPOSES = (
     "model",
     "peer",
     "bonus",
+    "globals",
 )
 
 
@@ -67,6 +70,39 @@ def rng_state(rng: Rng) -> dict[str, Any]:
     words, gauss = rng.getstate()[1:]
     key = np.array(words[:-1], np.uint32)
     return {"bit_generator": PYTHONS, "state": {"key": key, "pos": words[-1]}, "gauss": gauss}
+
+
+class GlobalGenerators:
+    """The states that the global generators of Python and numpy have for one run or evaluation,
+    whose environments may draw from them; the caller's own are kept out of it."""
+
+    def __init__(self, seed: int) -> None:
+        first, second = rng_for(seed, "globals").integers(2**32, size=2).tolist()
+        own = random.Random(first), np.random.RandomState(second)
+        self._states = [rng_state(rng) for rng in own]
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Puts them in the place of the caller's, and notes at the end how far they were drawn."""
+        callers = [rng_state(rng) for rng in GLOBAL_RNGS]
+        self._set(self._states)
+        try:
+            yield
+        finally:
+            self._states = [rng_state(rng) for rng in GLOBAL_RNGS]
+            self._set(callers)
+
+    @staticmethod
+    def _set(states: list[dict[str, Any]]) -> None:
+        for rng, state in zip(GLOBAL_RNGS, states, strict=True):
+            set_rng_state(rng, state)
+
+
+GLOBAL_RNGS: tuple[Rng, Rng] = (
+    random.random.__self__,  # type: ignore[attr-defined]
+    np.random.mtrand._rand,
+)
+"""The generators behind the functions of Python's module and of numpy's."""
 
 
 PYTHONS = "random.Random"

@@ -8,7 +8,6 @@ progress can be replayed.
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
@@ -20,17 +19,16 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlbook.agent import State
 from rlbook.envs.space_batches import is_equal
-from rlbook.seeding import Rng, can_save, rng_state, set_rng_state
+from rlbook.seeding import GLOBAL_RNGS, Rng, can_save, rng_state, set_rng_state
 
 Place: TypeAlias = tuple[str | int, ...]
 """Names of attributes, keys and indices that lead from an environment to what it holds."""
 OPAQUE = (type, ModuleType, FunctionType, MethodType, EnvSpec, np.ndarray)
 OWN = ("_np_random",)  # gymnasium's own generator
 GLOBAL: dict[Place, Rng] = {
-    ("module random",): random.random.__self__,  # type: ignore[attr-defined]
-    ("module numpy.random",): np.random.mtrand._rand,
+    ("module random",): GLOBAL_RNGS[0],
+    ("module numpy.random",): GLOBAL_RNGS[1],
 }
-"""The generators behind the functions of Python's module and of numpy's."""
 WATCHED = 3
 """The episodes in which it is seen what an environment draws from."""
 DEPTH, VISITED, ITEMS = 6, 5_000, 64
@@ -118,18 +116,6 @@ class HeldGenerators:
         for name in place:
             found = next((value for key, value in _items(found) if key == name), None)
         return found
-
-
-@contextlib.contextmanager
-def untouched_globals() -> Iterator[None]:
-    """Leaves the global generators of numpy and Python as they were, whatever is drawn within."""
-    before = {place: rng_state(rng) for place, rng in GLOBAL.items()}
-    try:
-        yield
-    finally:
-        for place, rng in GLOBAL.items():
-            if not is_equal(rng_state(rng), before[place]):
-                set_rng_state(rng, before[place])
 
 
 def find_generators(env: gymnasium.Env) -> list[Place]:

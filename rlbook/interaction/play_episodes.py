@@ -17,7 +17,6 @@ from rlbook.ascii_signs import printable
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.held_generators import untouched_globals
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
@@ -26,7 +25,7 @@ from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.interaction.vector_envs.workers import Workers, WorkerVector
-from rlbook.seeding import rng_for
+from rlbook.seeding import GlobalGenerators, rng_for
 
 MAX_ENVS = 512  # episodes played side by side
 LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles forever
@@ -151,7 +150,7 @@ def play(
     if explore:
         agent = copy.deepcopy(agent)
         agent.begin()
-    with use_one_thread(), untouched_globals():
+    with use_one_thread(), GlobalGenerators(base).in_place():
         if agent.batched:
             result = _play_many(agent, recipe, episodes, base, explore, workers, effort)
         else:

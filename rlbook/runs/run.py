@@ -59,6 +59,7 @@ from rlbook.runs.storage.folder import (
 )
 from rlbook.runs.storage.log import MetricsLog
 from rlbook.runs.training_loop import TrainingLoop
+from rlbook.seeding import GlobalGenerators
 
 if TYPE_CHECKING:
     from rlbook.runs.token_record import TokenRecorder
@@ -76,9 +77,10 @@ class Run(RunViews):
         workers = Workers(count) if count > 1 else None
         self.group = process_group()
         """The processes that train it together; None if this is the only one."""
-        with use_one_thread():
+        own = GlobalGenerators(request.seed)
+        with use_one_thread(), own.in_place():
             agent, source, notes = set_up(request, partial(_agent_in, request), workers)
-        super().__init__(request, agent, source, notes, workers)
+        super().__init__(request, agent, source, notes, workers, own)
         self._is_training = False
 
     def open(self) -> Run:
@@ -190,6 +192,7 @@ class Run(RunViews):
             self._is_training = True
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())
+            stack.enter_context(self._globals.in_place())
             stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
                 stack.enter_context(lock_folder(self.folder))

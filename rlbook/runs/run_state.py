@@ -25,6 +25,7 @@ from rlbook.runs.storage.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.storage.saved_parts import check_parts
 from rlbook.runs.storage.state_check import check_alike, check_report, check_shown
 from rlbook.runs.storage.state_encoding import StateError
+from rlbook.seeding import GlobalGenerators
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -80,6 +81,7 @@ class RunState:
         source: Source,
         notes: tuple[str, ...],
         workers: Workers | None,
+        global_generators: GlobalGenerators,
     ) -> None:
         self.request, self.agent, self._source = request, agent, source
         self.notes = notes
@@ -104,6 +106,7 @@ class RunState:
         self._recorder: TokenRecorder | None = None  # notes what the policy does at each report
         self._interrupts = Interrupts()
         self._modified: list[str] = []  # hooks and the like that the run was trained with
+        self._globals = global_generators  # for environments that draw from these
         self._untouched = True  # nothing was learned or restored yet
         self._sealed: str | None = None  # the seal of the config.yaml in the folder
 
@@ -200,7 +203,9 @@ class RunState:
             if self._modified:
                 found = in_words(self._modified)
                 self._add_note(f"until step {step} trained with {found}; no checkpoint keeps that")
-            (self._source.load_state_dict if source else self._source.load_counts)(state["source"])
+            with self._globals.in_place():  # where replayed episodes may leave them
+                restore = self._source.load_state_dict if source else self._source.load_counts
+                restore(state["source"])
             self.agent.progress = self._source.progress(self.request.budget)
             self.reports.marks = _marks(self.agent.progress, report)
             if self.steps != step:

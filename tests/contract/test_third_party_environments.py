@@ -21,9 +21,11 @@ from gymnasium.utils import seeding
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.diagnosis.symptoms import observation_scales
+from rlbook.envs.space_batches import is_equal
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.runs.processes.interrupts import Interrupted
+from rlbook.seeding import GLOBAL_RNGS, rng_state
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "q_learning": {},
@@ -159,6 +161,27 @@ class Global(Strict):
         return int(500 * random.random() + 500 * np.random.random())  # noqa: NPY002
 
 
+class Unseeded(Global):
+    """Seeds nothing, and pays what it shows."""
+
+    level = 0.0
+
+    def __init__(self) -> None:
+        Strict.__init__(self)
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, self.level + obs, *rest
+
+
+class Drawn(Unseeded):
+    """Pays something else each time it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = random.random() + np.random.random()  # noqa: NPY002
+
+
 def old_generator() -> gymnasium.Env:
     return OldGenerator("older numpy")
 
@@ -259,6 +282,39 @@ def test_an_environment_that_draws_from_the_global_generators_is_resumed(
 ) -> None:
     """Evaluations in between leave the global generators as they were."""
     resumed(algorithm, Global, tmp_path / "run", eval_every=30, eval_episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("q_learning", {}), ("ppo", {"num_envs": 4}), ("ppo", {"num_envs": 4, "workers": 2})],
+)
+def test_a_seed_determines_what_comes_from_the_global_generators(
+    algorithm: str, options: dict[str, Any]
+) -> None:
+    """The caller's own draws stay what they were, whatever state they are in."""
+    found = []
+    for own in (1, 2):
+        random.seed(own)
+        np.random.seed(own)  # noqa: NPY002
+        before = [rng_state(rng) for rng in GLOBAL_RNGS]
+        run = rlbook.train(algorithm, Unseeded, seed=3, steps=400, quiet=True, **options)
+        played = run.evaluate(episodes=5, seed=1)
+        found.append((run.episode_returns, played.returns.tolist()))
+        assert is_equal(before, [rng_state(rng) for rng in GLOBAL_RNGS])
+    assert found[0] == found[1]
+    other = rlbook.train(algorithm, Unseeded, seed=4, steps=400, quiet=True, **options)
+    assert other.episode_returns != found[0][0]
+
+
+def test_a_seed_determines_an_environment_that_is_drawn_when_it_is_made() -> None:
+    gymnasium.register("Drawn-v0", lambda **options: Drawn())
+    try:
+        runs = [rlbook.train("q_learning", "Drawn-v0", seed=s, steps=100) for s in (3, 3, 4)]
+    finally:
+        del gymnasium.registry["Drawn-v0"]
+    first, second, other = (run.episode_returns for run in runs)
+    assert first == second != other
+    assert first[0] % 1 > 0
 
 
 def test_several_environments_that_share_a_generator_are_told_how_they_could_be_resumed(

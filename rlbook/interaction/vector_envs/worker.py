@@ -22,15 +22,28 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import end_with_parent
 from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.seeding import GlobalGenerators
 
 
 def serve(connection: Connection) -> None:
     """Serves requests until the connection closes: (key, method, arguments) → (whether it failed,
     result or exception)."""
     vectors: dict[int, SyncVector] = {}
-    with contextlib.suppress(EOFError, ConnectionError):
+    own, turn = dict[int, GlobalGenerators](), None  # and whose are in place
+    unseeded = set[int]()
+    with contextlib.suppress(EOFError, ConnectionError), contextlib.ExitStack() as place:
         while True:
             key, method, arguments = connection.recv()
+            if method == "make":
+                own[key] = GlobalGenerators(0)
+                unseeded.add(key)
+            elif method == "restart" and key in unseeded:
+                own[key], turn = GlobalGenerators(arguments[1][0] or 0), None
+            unseeded -= {key} if method != "make" else set()
+            if key != turn:
+                place.close()
+                place.enter_context(own[key].in_place())
+                turn = key
             try:
                 with use_one_thread():
                     answer = False, _execute(vectors, key, method, arguments)
