@@ -52,12 +52,13 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    print(f"{'':44} {'rlbook':>12} {'peer':>12} {'':12}  ratio")
+    header = f"{'':44} {'rlbook':>12} {'peer':>12} {'':12}  ratio\n"
     lacking = False
     for name in chosen or NAMES:
         try:
             for comparison in importlib.import_module(f"benchmarks.{name}").compare():
-                print(comparison, flush=True)
+                print(header, comparison, sep="", flush=True)
+                header = ""
         except ModuleNotFoundError as error:
             print(f"{name}: left out, it needs {error.name}; `make bench` installs the peers")
             lacking = True
