@@ -193,7 +193,7 @@ def test_a_text_longer_than_the_models_positions_names_the_options(
 ) -> None:
     """GPT-2 has a table of positions; beyond its end torch raised an IndexError."""
     sizes = {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    own = {"data": str(rows), "held_out_data": str(rows)}
+    own: dict[str, Any] = {"data": str(rows), "held_out_data": str(rows)}
     with pytest.raises(RequestError, match=r"max_new_tokens 9 or less; or .*config.n_positions 71"):
         begun(env_kwargs=own, model={"config": sizes})
     own["max_new_tokens"] = 9
