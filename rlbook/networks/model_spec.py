@@ -121,8 +121,8 @@ class ModelSpec:
         if callable(network):
             if not hasattr(network, "__qualname__"):  # such as a module that is already made
                 raise ValueError(
-                    "network must be a class, or a function with a name, that makes the network from"
-                    f" a space, got a {type(network).__name__}"
+                    "network must be a class, or a named function, that makes the network from a"
+                    f" space, got a {type(network).__name__}"
                 )
             network = OwnNetwork(f"{network.__module__}:{network.__qualname__}", network)
         check("network", network, optional(NETWORK))
