@@ -1,5 +1,5 @@
 """Measures what the default settings of the tabular algorithms come to, environment by environment,
-and those of networks on five of them, and writes docs/defaults.json, the tables of
+and those of networks on some of them and in classic control, and writes docs/defaults.json, the tables of
 docs/defaults.md, and what the doctor knows of them.
 
     python docs/measure.py defaults                         all pairs: about two hours
@@ -9,6 +9,7 @@ docs/defaults.md, and what the doctor knows of them.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import statistics
@@ -22,6 +23,10 @@ import yaml
 
 import rlbook
 from rlbook.diagnosis.better_settings import SAMPLED
+from rlbook.evaluation.catalogue import read_catalogue
+from rlbook.evaluation.optimal_return import optimal_return
+from rlbook.interaction.environments import EnvRecipe
+from rlbook.registry import ALGORITHMS, agent_class
 
 HERE = Path(__file__).parent
 PATH = HERE / "defaults.json"
@@ -35,8 +40,14 @@ DRAWS = 100_000
 """Actions from which the probabilities of such a policy are estimated."""
 PLAYED = 200
 """Episodes, where the return cannot be computed."""
+RANDOM_PLAYED = 200
+"""Episodes of random play, where its return cannot be computed."""
 LONGEST = 30.0
-"""Seconds; a pair whose first run takes longer is left out."""
+"""Seconds; a pair whose first run takes longer is left out: four times that for a network."""
+SLOW, FEWEST = 15.0, 3
+"""Seconds, beyond which a network is measured with so many seeds in classic control."""
+LONG = ("td3", "world_model", "mbpo")
+"""Whose runs take minutes: what docs/results.json holds of them is taken."""
 
 LEARNERS = (
     "q_learning",
@@ -72,7 +83,17 @@ ENVIRONMENTS = (
     "TicTacToe-v0",
     "CarRental-v0",
     "DeepSea-v0",
+    "TMaze-v0",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "Acrobot-v1",
+    "Pendulum-v1",
+    "MountainCarContinuous-v0",
+    "Catch-v0",
 )
+CONTROL = ENVIRONMENTS[-6:]
+"""Environments for networks and linear features alone."""
+ROOMS = ("rlbook.algorithms.value.", "rlbook.algorithms.policy.")
 NETWORKS = ("dqn", "ppo", "a2c", "sac")
 WITH_NETWORKS = (
     *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1"),
@@ -82,13 +103,31 @@ WITH_NETWORKS = (
 
 def learners_of(env: str) -> tuple[str, ...]:
     """Who is measured there."""
+    if env in CONTROL:
+        return (*control_learners(), *MODELS)
     further = NETWORKS if env in WITH_NETWORKS else SAMPLERS if env in SAMPLED else ()
     return (*LEARNERS, *further)
 
 
-def seeds_of(algorithm: str) -> range:
+MODELS = ("world_model", "mbpo")
+"""Measured where they have a preset: elsewhere their runs take too long."""
+
+
+@functools.cache
+def control_learners() -> tuple[str, ...]:
+    """All that learn to act from an environment's steps alone, with linear features or a network."""
+    return tuple(
+        name
+        for name, place in ALGORITHMS.items()
+        if place.startswith(ROOMS)
+        and agent_class(name).sources() == ("environment",)
+        and agent_class(name).seeks_return
+    )
+
+
+def seeds_of(algorithm: str, env: str) -> range:
     """The seeds that it is measured with: a network takes ten times as long as a table."""
-    return NETWORK_SEEDS if algorithm in NETWORKS else SEEDS
+    return NETWORK_SEEDS if algorithm in NETWORKS or env in CONTROL else SEEDS
 
 
 def measure_defaults(wanted: list[str], machine: str) -> None:
@@ -122,39 +161,89 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     the seconds. None where the algorithm does not train there, or takes too long."""
     from rlbook.evaluation.optimal_return import (
         blind_return,
+        expected_return,
         greedy_return,
         network_return,
-        optimal_return,
-        random_return,
     )
     from rlbook.registry import why_not
 
     if why_not(algorithm, env) is not None:
         return None
+    known = preset_result(algorithm, env)
+    if known is not None or (env in CONTROL and algorithm in MODELS):
+        return known
     returns, seconds = [], []
     exact_return = network_return if algorithm in NETWORKS else greedy_return
-    longest = 4 * LONGEST if algorithm in NETWORKS else LONGEST
-    for seed in seeds_of(algorithm):
+    network = algorithm in NETWORKS or env in CONTROL
+    longest = 4 * LONGEST if network else LONGEST
+    seeds = list(seeds_of(algorithm, env))
+    for seed in seeds:
+        if env in CONTROL and len(returns) == FEWEST and seconds[0] > SLOW:
+            break
         start = time.perf_counter()
         run = rlbook.train(algorithm, env, seed=seed)
         seconds.append(time.perf_counter() - start)
         if seconds[0] > longest:
             return None
         recipe = run.request.recipe.for_evaluation()
-        exact = (
-            blind_return(recipe, sampled_shares(run))
-            if algorithm in SAMPLERS
-            else exact_return(run.agent, recipe)
-        )
+        if algorithm in SAMPLERS and env in SAMPLED:
+            exact = blind_return(recipe, sampled_shares(run))
+        elif env in CONTROL:
+            exact = expected_return(run.agent, recipe)
+        else:
+            exact = exact_return(run.agent, recipe)
         returns.append(rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact)
-    recipe = run.request.recipe
     return {
         "returns": [float(f"{value:.6g}") for value in returns],
         "seconds": float(f"{statistics.median(seconds):.2g}"),
-        "optimum": optimal_return(recipe),
-        "random": random_return(recipe),
-        "seeds": list(seeds_of(algorithm)),
+        **facts_of(env),
+        "seeds": seeds[: len(returns)],
     }
+
+
+@functools.cache
+def facts_of(env: str) -> dict[str, float | None]:
+    """The optimum, the return from which the environment counts as solved, and random play's."""
+    from rlbook.evaluation.optimal_return import random_return, solving_return
+
+    facts, recipe = read_catalogue().environments[env], EnvRecipe.from_env(env)
+    worst, target = random_return(recipe), solving_return(recipe)
+    return {
+        "optimum": facts.optimum if env in CONTROL else optimal_return(recipe),
+        "random": played_at_random(recipe) if worst is None else worst,
+    } | ({"solved_from": facts.target if target is None else target} if env in CONTROL else {})
+
+
+def played_at_random(recipe: EnvRecipe) -> float:
+    """The mean return of random play in 200 episodes."""
+    env, total = recipe.make(), 0.0
+    env.action_space.seed(0)
+    for episode in range(RANDOM_PLAYED):
+        env.reset(seed=episode)
+        done = False
+        while not done:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total, done = total + float(reward), terminated or truncated
+    return float(f"{total / RANDOM_PLAYED:.6g}")
+
+
+def preset_result(algorithm: str, env: str) -> dict[str, Any] | None:
+    """What docs/results.json holds of the same command: the default settings where a preset is
+    measured; None where it holds nothing, or where the starts are averaged over here."""
+    exact = env == "Pendulum-v1" and algorithm not in LONG  # whose starts differ most
+    if env not in CONTROL or exact:
+        return None
+    results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))["measurements"]
+    command = rf"rlbook train {algorithm} {env} --seed [12]0 --out runs/\w+"
+    for item in results.values():
+        if any(re.fullmatch(command, line) for line in item.get("commands", ())):
+            return {
+                "returns": [float(f"{value:.6g}") for value in item["means"]],
+                "seconds": item["seconds"],
+                **facts_of(env),
+                "seeds": item["seeds"],
+            }
+    return None
 
 
 def sampled_shares(run: rlbook.Run) -> np.ndarray:
@@ -165,11 +254,13 @@ def sampled_shares(run: rlbook.Run) -> np.ndarray:
     return np.bincount(drawn, minlength=env.action_space.n) / DRAWS  # type: ignore[attr-defined]
 
 
-def is_solved(value: float, optimum: float) -> bool:
+def is_solved(value: float, item: dict[str, Any]) -> bool:
     """As the doctor and the closing line of a run judge it."""
-    from rlbook.diagnosis.summary import CLOSE
+    from rlbook.evaluation.optimal_return import CLOSE
 
-    return value >= optimum - CLOSE * max(1.0, abs(optimum))
+    best = item["optimum"]
+    target = item.get("solved_from")
+    return value >= (best - CLOSE * max(1.0, abs(best)) if target is None else target)
 
 
 def write_solved(known: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -188,16 +279,17 @@ def solved_everywhere(known: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
         env: [
             algorithm
             for algorithm, item in sorted(items.items(), key=lambda pair: pair[1]["seconds"])
-            if algorithm not in NETWORKS
-            and all(is_solved(value, item["optimum"]) for value in item["returns"])
+            if (algorithm not in NETWORKS or env in CONTROL)
+            and all(is_solved(value, item) for value in item["returns"])
         ]
         for env, items in known.items()
     }
 
 
 HEAD = (
-    "Environment → the algorithms whose default settings reached the optimum with each of ten",
-    "seeds, the fastest first: what the doctor recommends. Written by docs/measure.py defaults.",
+    "Environment → the algorithms whose default settings reached the optimum, or what counts as",
+    "solved, with each seed, the fastest first: what the doctor recommends. Written by",
+    "docs/measure.py defaults.",
 )
 
 
@@ -224,10 +316,16 @@ def with_tables(text: str, known: dict[str, dict[str, dict[str, Any]]]) -> str:
 def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
     """One environment's table."""
     first = next(iter(items.values()))
+    solved = first.get("solved_from")
+    known = [
+        *(() if first["optimum"] is None else [f"Optimum {number(first['optimum'])}"]),
+        *(() if solved is None else [f"solved from {number(solved)}"]),
+        f"random play {number(first['random'])}",
+    ]
     rows = [
         f"## {env}",
         "",
-        f"Optimum {number(first['optimum'])}, random play {number(first['random'])}.",
+        f"{', '.join(known).capitalize()}.",
         "",
         "| algorithm | mean return | share of the optimum | seeds at the optimum | seconds |",
         "|---|---|---|---|---|",
@@ -237,14 +335,21 @@ def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
             continue
         item = items[algorithm]
         best, worst, returns = item["optimum"], item["random"], item["returns"]
-        share = statistics.fmean((value - worst) / (best - worst) for value in returns)
-        count = sum(is_solved(value, best) for value in returns)
-        part = f"{share:.1%}" if share >= 0 else "below 0"
+        part = share_of(statistics.fmean(returns), worst, best)
+        count = sum(is_solved(value, item) for value in returns)
         rows.append(
             f"| `{algorithm}` | {number(statistics.fmean(returns))} | {part} |"
             f" {count} of {len(returns)} | {item['seconds']:g} |"
         )
     return "\n".join(rows)
+
+
+def share_of(value: float, worst: float, best: float | None) -> str:
+    """How far a mean return is on the way from random play to the optimum."""
+    if best is None:
+        return "—"
+    share = (value - worst) / (best - worst)
+    return f"{share:.1%}" if share >= 0 else "below 0"
 
 
 def number(value: float) -> str:

@@ -299,6 +299,8 @@ class Agent:
     its bounds."""
     knows_env: bool = True
     """False: looks into its environment while it acts, and was not told by `bind_env` which one."""
+    searches: ClassVar[bool] = False
+    """Whether each action costs a search, so that playing takes longer than learning."""
     progress: float = 0.0
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""

@@ -78,7 +78,8 @@ def train(
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
             data, expert, teacher, reference, start, reward_model, reward_caution,
             exploration_bonus, bonus_coef, model, device, replay_folder, sampler; frame_stack,
-            grayscale, resize, max_and_skip, reward_clip, noop_starts, episodic_life),
+            grayscale, resize, max_and_skip, reward_clip, noop_starts, episodic_life,
+            read_masks),
             and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
             passes: a sensible budget for the pair. Without a seed: 0; a seed that is None is drawn
             from the operating system's entropy, and stands in the notes and in config.yaml.

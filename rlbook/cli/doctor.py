@@ -32,10 +32,11 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
     import rlbook
-    from rlbook.diagnosis.better_settings import better_settings, solved_from, uses_defaults
+    from rlbook.diagnosis.better_settings import better_settings, solved_from
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
-    from rlbook.evaluation.optimal_return import greedy_return, optimal_return
+    from rlbook.evaluation.control_optima import control_task
+    from rlbook.evaluation.optimal_return import expected_return, optimal_return, solving_return
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
     from rlbook.runs.run_tokenizer import with_tokenizer
@@ -53,17 +54,14 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
         "time_limit": recipe.time_limit,
         "usual_limit": usual,
         "best": optimal_return(recipe),
+        "enough": solving_return(recipe),
     }
     better = better_settings(request)
     if better is not None:
-        known |= {
-            "better": better,
-            "solved_from": solved_from(request),
-            "by_default": uses_defaults(request),
-        }
-    if hasattr(request.agent, "greedy_policy"):
+        known |= {"better": better, "solved_from": solved_from(request)}
+    if hasattr(request.agent, "greedy_policy") or control_task(recipe) is not None:
         agent = rlbook.load(folder, allow_import=allow_import).agent
-        known["expected"] = greedy_return(agent, recipe.for_evaluation())
+        known["expected"] = expected_return(agent, recipe.for_evaluation())
     rules = getattr(recipe.make().unwrapped, "rules", None)
     if rules is not None:  # the episodes are texts
         agent = rlbook.load(folder, allow_import=allow_import).agent

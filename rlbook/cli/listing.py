@@ -117,6 +117,8 @@ def _best(name: str, facts: EnvFacts, known: Catalogue) -> str:
 
 
 def _target(facts: EnvFacts) -> str:
+    if facts.is_near_optimal:
+        return f"near-optimal {facts.optimum:.4g}, solved from {facts.solved_from:g}"
     if facts.optimum is not None:
         return f"optimum {facts.optimum:.4g}"
     if facts.solved_from is not None:

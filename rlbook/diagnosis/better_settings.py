@@ -1,4 +1,4 @@
-"""What reaches the optimum where a run did not: settings that were measured with ten seeds."""
+"""What reaches the optimum where a run did not: settings that were measured with several seeds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ PREFERRED = "q_learning"  # it learns from steps as most others do
 SAMPLED = ("ShortCorridor-v0",)
 """Environments whose best policy is random, so that greedy play tells nothing of it."""
 PLANNERS = ("value_iteration",)  # where nothing that learns gets there
+REMEMBERING = {
+    "TMaze-v0": "dqn TMaze-v0 --recurrent gru --steps 10000 --hidden-sizes 32 --batch-size 16"
+    " --learning-rate 2e-3"
+}
+"""Environment → the command that was measured to solve it, where no policy without a memory can."""
 
 
 @cache
 def solved_by_default() -> dict[str, list[str]]:
-    """Environment → the algorithms whose default settings reached its optimum with each of ten
-    seeds; `docs/defaults.md` has the numbers."""
+    """Environment → the algorithms whose default settings reached its optimum, or what counts as
+    solved, with each seed; `docs/defaults.md` has the numbers."""
     return yaml.safe_load(PATH.read_text(encoding="utf-8"))
 
 
@@ -30,9 +35,16 @@ def better_settings(request: Request) -> str | None:
     counts as solved, for a run that did not; None where none was measured: other arguments of the
     environment, or another environment."""
     env, algorithm = request.recipe.name, request.algorithm
-    known = [] if request.recipe.kwargs else solved_by_default().get(env, [])
+    if request.recipe.kwargs:
+        return None
+    if env in REMEMBERING:
+        return (
+            "its observations hide the state, and a network with a memory solves it: rlbook train"
+            f" {REMEMBERING[env]}"
+        )
+    known = solved_by_default().get(env, [])
     if not known:
-        return None if request.recipe.kwargs else _better_preset(request)
+        return _better_preset(request)
     if algorithm in known and (env in SAMPLED or uses_defaults(request)):
         return None
     if env in SAMPLED:
@@ -41,7 +53,8 @@ def better_settings(request: Request) -> str | None:
             f" {known[0]} learns one: {_command(known[0], env)}, then rlbook evaluate --explore"
         )
     if algorithm in known:
-        return f"its default settings reach the optimum: {_command(algorithm, env)}"
+        solve = "reach the optimum" if _has_exact_optimum(env) else "solve it"
+        return f"its default settings {solve}: {_command(algorithm, env)}"
     learners = [name for name in known if name not in PLANNERS] or known
     other = PREFERRED if PREFERRED in learners else learners[0]
     if getattr(request.agent, "on_policy", False) and other == PREFERRED:
@@ -50,18 +63,27 @@ def better_settings(request: Request) -> str | None:
             " those of the best one"
         )
     else:
-        told = f"{other} reaches the optimum with its default settings"
+        solves = "reaches the optimum" if _has_exact_optimum(env) else "solves it"
+        told = f"{other} {solves} with its default settings"
     return f"{told}: {_command(other, env)}"
 
 
 def _better_preset(request: Request) -> str | None:
-    """The same where presets were measured and no default settings: the fastest preset that solves
-    the environment, for a run whose settings were nobody's choice."""
+    """The same where presets were measured and no default settings: the run's own algorithm's, or
+    the fastest that solves the environment."""
     env, known = request.recipe.name, read_catalogue()
     solvers = [found.algorithm for found in known.solvers(env)] if env in known.environments else []
-    if not solvers or request.algorithm in solvers or not uses_defaults(request):
-        return None
-    return f"{solvers[0]} solves it with its preset: {_command(solvers[0], env)}"
+    if request.algorithm in solvers:
+        own = f"its preset solves it: {_command(request.algorithm, env)}"
+        return None if uses_defaults(request) else own
+    return (
+        f"{solvers[0]} solves it with its preset: {_command(solvers[0], env)}" if solvers else None
+    )
+
+
+def _has_exact_optimum(env: str) -> bool:
+    facts = read_catalogue().environments.get(env)
+    return facts is None or (facts.optimum is not None and not facts.is_near_optimal)
 
 
 def solved_from(request: Request) -> float | None:

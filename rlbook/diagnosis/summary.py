@@ -6,14 +6,19 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from rlbook.diagnosis.better_settings import better_settings, solved_from, uses_defaults
-from rlbook.evaluation.optimal_return import greedy_return, optimal_return
+from rlbook.evaluation.control_optima import control_task
+from rlbook.evaluation.optimal_return import (
+    CLOSE,
+    expected_return,
+    optimal_return,
+    solving_return,
+)
 from rlbook.runs.progress import evaluation_cost
 
 if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 FEW = 10  # episodes from which little can be learned
-CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
 
 
 def summary_sentences(run: Run) -> list[str]:
@@ -69,17 +74,20 @@ def _greedy(run: Run) -> str:
             f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment"
             f" has no time limit{_hint(run)}"
         )
-    best = optimal_return(run.request.recipe.for_evaluation())
-    if best is None:
+    recipe = run.request.recipe.for_evaluation()
+    best, enough = optimal_return(recipe), solving_return(recipe)
+    if best is None or enough is None:
         return _shortfall(run, mean)
-    expected = greedy_return(run.agent, run.request.recipe.for_evaluation())
+    expected = expected_return(run.agent, recipe)
     value = mean if expected is None else expected
     told = f"{value:.2f} of {best:.2f}"
     if f"{value:.2f}" != f"{mean:.2f}":
         told += f" on average, {mean:.2f} in these episodes"
     elif value > best + CLOSE * max(1.0, abs(best)):
         told += " on average, and these episodes were lucky"
-    if value >= best - CLOSE * max(1.0, abs(best)):
+    if control_task(recipe) is not None:
+        told += f" (by dynamic programming; {enough:g} counts as solved)"
+    if value >= enough:
         return f"greedy play solves it: {told}"
     return f"greedy play does not solve it: {told}{_hint(run)}"
 

@@ -49,7 +49,7 @@ def symptoms(
     expected: float | None = None,
     better: str | None = None,
     solved_from: float | None = None,
-    by_default: bool = False,
+    enough: float | None = None,
 ) -> dict[str, str]:
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
@@ -65,8 +65,8 @@ def symptoms(
         expected: the exact mean return of greedy play, where it can be computed.
         better: as `rlbook.diagnosis.better_settings` says it.
         solved_from: the mean return from which the environment counts as solved.
-        by_default: whether the settings were nobody's choice, so that what reaches more is worth
-            naming beside the setting that seems at fault.
+        enough: the mean return from which greedy play counts as optimal; None is within 2 % of
+            `best`.
     """
     played = read_episodes(folder)
     log = Log(
@@ -82,15 +82,9 @@ def symptoms(
         expected,
         better,
         solved_from,
+        enough,
     )
-    found = {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
-    if not by_default and found.keys() - {
-        SHORT,
-        BUDGET,
-        BEHIND_TRAINING,
-    }:  # they name the setting that is at fault
-        found.pop(SHORT, None)
-    return found
+    return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
 
 
 def observation_scales(recipe: EnvRecipe) -> list[float]:
@@ -439,14 +433,13 @@ def short_of_the_optimum(log: Log) -> str | None:
     return f"greedy play comes to {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
 
 
-SHORT, BUDGET = "short of the optimum", "budget too short"
-BEHIND_TRAINING = "evaluation far under training"
+SHORT = "short of the optimum"
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
     "entropy collapsed": entropy_collapse,
     "returns capped by the time limit": capped_by_the_time_limit,
-    BEHIND_TRAINING: evaluation_far_under_training,
+    "evaluation far under training": evaluation_far_under_training,
     "gradient zero": gradient_zero,
     "groups without spread": zero_variance_groups,
     "returns outside of the atoms": returns_outside_of_the_atoms,
@@ -458,7 +451,7 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "observations unnormalised": unnormalised_observations,
     "discount too low for the horizon": discount_too_low,
     "replay too small": replay_too_small,
-    BUDGET: budget_too_short,
+    "budget too short": budget_too_short,
     SHORT: short_of_the_optimum,
     **TEXT_RULES,
 }

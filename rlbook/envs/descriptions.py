@@ -46,6 +46,19 @@ DESCRIPTIONS: dict[str, str] = {
 }
 """Short id → what it is. `rlbook list` and the site's table of environments say it."""
 
+GRID_OPTIMA: dict[str, float] = {
+    "Pendulum-v1": -137.2,  # on 601 × 601 states; they estimate -137.5
+    "MountainCar-v0": -97.66,  # on 1 801 × 1 801 states; they estimate -97.71
+    "MountainCarContinuous-v0": 99.64,  # on 401 × 401 states; they estimate 99.63
+}
+"""Id → near-optimal by dynamic programming: what the policy of `evaluation/control_optima.py` earns on
+average over the starts, in reward units, so that the optimum is at least that."""
+
+SOLVED_FROM: dict[str, float] = {
+    "Pendulum-v1": -160.0,  # 98 % of the way from random play, -1 220, to the optimum
+}
+"""Id → the mean return from which it counts as solved, where gymnasium states none."""
+
 STATED_OPTIMA: dict[str, float] = {
     "CartPole-v1": 500.0,  # 1 a step, and the time limit is 500
     "Retrieval-v0": 0.0526,  # the best of all pairs, on average over the held-out queries

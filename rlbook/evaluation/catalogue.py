@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from gymnasium import spaces
 
 from rlbook.agent import Presets, preset_files, read_presets
-from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
+from rlbook.envs.descriptions import DESCRIPTIONS, GRID_OPTIMA, SOLVED_FROM, STATED_OPTIMA
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe, environments, find
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
@@ -38,14 +38,21 @@ class EnvFacts(NamedTuple):
     actions: str
     time_limit: int | None  # steps of an episode; None where nothing cuts it
     optimum: float | None  # the largest mean return, in reward units; None where nobody knows it
-    solved_from: float | None  # the mean return from which gymnasium calls it solved
+    # the mean return from which gymnasium calls it solved, or `SOLVED_FROM` does
+    solved_from: float | None
 
     @property
     def target(self) -> float | None:
         """The mean return at which the environment counts as solved."""
-        if self.optimum is None:
+        if self.optimum is None or self.is_near_optimal:
             return self.solved_from
         return self.optimum - NEAR * abs(self.optimum)
+
+    @property
+    def is_near_optimal(self) -> bool:
+        """Whether `optimum` is what a policy earns that was computed on a grid, so that a
+        threshold says what solves the environment."""
+        return self.id in GRID_OPTIMA
 
 
 class Measured(NamedTuple):
@@ -214,7 +221,7 @@ def env_facts(name: str) -> EnvFacts:
     recipe = EnvRecipe.from_env(name)
     env, computed = recipe.make(), optimal_return(recipe)
     optimum = STATED_OPTIMA.get(name) if computed is None else round(computed, 6)
-    threshold = getattr(env.spec, "reward_threshold", None)
+    threshold = SOLVED_FROM.get(name, getattr(env.spec, "reward_threshold", None))
     return EnvFacts(
         id=str(recipe.id),
         what=DESCRIPTIONS.get(name) or _first_sentence(env.unwrapped),

@@ -8,12 +8,15 @@ from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
 from rlbook.agent import Agent
 from rlbook.envs.blackjack import SHAPE, blackjack_model, shown_numbers, with_naturals
+from rlbook.envs.descriptions import GRID_OPTIMA, SOLVED_FROM
 from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.evaluation.control_optima import control_return, control_task
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.environments import EnvRecipe
 
 LARGEST = 20_000  # states; above it a figure would have to wait
 NO_LIMIT = 2_000  # steps, where the environment has no time limit
+CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
 
 
 def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = None) -> np.ndarray:
@@ -55,14 +58,27 @@ def optimal_return(recipe: EnvRecipe) -> float | None:
     """The optimal expected return of an episode, in reward units; None if it is unknown.
 
     An environment may state it itself (`optimal_return`); otherwise it follows from the
-    environment's model, if there is one.
+    environment's model, if there is one. That of three classic control tasks was computed on a grid
+    (`rlbook.evaluation.control_optima`).
     """
+    if control_task(recipe) is not None:
+        return GRID_OPTIMA[recipe.name]
     try:
         env = recipe.make()
         stated = getattr(env.unwrapped, "optimal_return", None)
         return _from_model(env, horizon_of(recipe)) if stated is None else float(stated)
     except ValueError:  # no such environment here, or a wrapper has changed what the model is of
         return None
+
+
+def solving_return(recipe: EnvRecipe) -> float | None:
+    """The mean return from which greedy play solves an environment, in reward units: within 2 % of
+    the optimum, or where this was computed on a grid the threshold that gymnasium or
+    `SOLVED_FROM` states; None if the optimum is unknown."""
+    best = optimal_return(recipe)
+    if best is not None and control_task(recipe) is not None:
+        return SOLVED_FROM.get(recipe.name) or gymnasium.registry[recipe.name].reward_threshold
+    return None if best is None else best - CLOSE * max(1.0, abs(best))
 
 
 def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
@@ -84,6 +100,13 @@ def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
     if policy.shape != (model.num_states,):
         return None
     return _policy_return(model, recipe, policy)
+
+
+def expected_return(agent: Agent, recipe: EnvRecipe) -> float | None:
+    """The expected return of greedy play, in reward units, where it can be computed while a run
+    ends: of a value table, and of any policy in a classic control task of two state variables."""
+    found = control_return(agent, recipe)
+    return greedy_return(agent, recipe) if found is None else found
 
 
 def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode
 from rlbook.checks import TRUST, did_you_mean, module_hint
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
+from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.observed_masks import with_mask_in_info, with_masks_in_info
@@ -355,7 +356,13 @@ class EnvRecipe:
         return self._wrap(self._make_bare())
 
     def _wrap(self, env: gymnasium.Env) -> gymnasium.Env:
-        return self.preprocessing.wrap(with_mask_in_info(env), self.name)
+        if self.preprocessing.read_masks:
+            env = with_mask_in_info(env)
+        elif not keys_beside_mask(env.observation_space, env.action_space):
+            raise RequestError(
+                f"read_masks has no effect on {self.name}, whose observations hold no action mask"
+            )
+        return self.preprocessing.wrap(env, self.name)
 
     def _make_bare(self) -> gymnasium.Env:
         """One environment as its class shows it: without preprocessing, and with a mask that its

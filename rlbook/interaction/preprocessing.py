@@ -57,6 +57,7 @@ class Preprocessing:
     max_and_skip: int = 1
     noop_starts: int = 0
     episodic_life: bool = False
+    read_masks: bool = True  # see `rlbook.interaction.observed_masks`
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Preprocessing:

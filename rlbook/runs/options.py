@@ -114,6 +114,9 @@ class RunOptions:
     noop_starts: AtLeast0 = None
     # Atari: in training, a lost life ends the future of a value estimate, and the game goes on
     episodic_life: Switch = None
+    # false: an entry action_mask of an observation is no mask but a part of what the agent sees
+    # (default: true)
+    read_masks: Switch = None
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -210,6 +213,7 @@ PIXELS = (
     "reward_clip",
     "noop_starts",
     "episodic_life",
+    "read_masks",
 )
 """Options that change what the agent sees of its environment; see
 `rlbook.interaction.preprocessing`."""

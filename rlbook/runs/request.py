@@ -501,6 +501,10 @@ def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
     """Raises RequestError if what the agent is to see has no effect on it, or its rewards cannot be
     clipped."""
     name, sources = name_of(agent), agent.sources()
+    if asked.read_masks is False and not agent.knows_env:
+        raise RequestError(
+            f"{name} reads the masks of the environment that it looks into; leave read_masks out"
+        )
     used = [option for option in PIXELS if getattr(asked, option)]
     if not used:
         return

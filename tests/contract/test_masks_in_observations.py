@@ -22,7 +22,7 @@ from rlbook.algorithms.planning.search.mcts import MCTS
 from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
 from rlbook.cli.main import main
 from rlbook.envs.masked_observations import keys_beside_mask
-from rlbook.errors import TrainingError
+from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.observed_masks import observed_keys
 from rlbook.plots.films.watch import watch
@@ -134,6 +134,75 @@ def test_a_network_sees_the_rest_and_takes_allowed_actions_alone(
         obs, _, terminated, truncated, _ = env.step(again.predict(obs))
         if terminated or truncated:
             obs, _ = env.reset(seed=seed)
+
+
+class Lamps(gymnasium.Env):
+    """A lamp is lit, and the other action pays: what its `action_mask` forbids is right."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Dict(
+        action_mask=spaces.MultiBinary(2), clock=spaces.Box(0.0, 1.0, (1,), np.float32)
+    )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.lit = int(self.np_random.integers(2))
+        return self._lamps(), {}
+
+    def step(self, action: int) -> Any:
+        reward = float(action != self.lit)
+        return self._lamps(), reward, True, False, {}
+
+    def _lamps(self) -> dict[str, Any]:
+        return {
+            "action_mask": np.eye(2, dtype=np.int8)[self.lit],
+            "clock": np.zeros(1, np.float32),
+        }
+
+
+LAMPS = "tests/Lamps-v0"
+
+
+def test_an_entry_of_that_name_with_another_meaning_is_seen_where_masks_are_not_read(
+    tmp_path: Path,
+) -> None:
+    """What the entry would forbid is the action that pays, in training and as predicted."""
+    gymnasium.register(LAMPS, entry_point=Lamps)
+    try:
+        chosen: dict[str, Any] = {"steps": 640, "num_envs": 2, "seed": 1, "eval_every": 0}
+        chosen |= AGENTS["ppo"] | {"hidden_sizes": (8,), "learning_rate": 0.02}
+        kept = rlbook.train("ppo", LAMPS, read_masks=False, out=tmp_path / "kept", **chosen)
+        assert not [note for note in kept.notes if "mask" in note]
+        assert rlbook.evaluate(kept, episodes=20).mean == 1.0
+        lamps = {"action_mask": np.array([0, 1], np.int8), "clock": np.zeros(1, np.float32)}
+        assert kept.predict(lamps) == 0
+        assert "read_masks: false" in (tmp_path / "kept/config.yaml").read_text(encoding="utf-8")
+        with pytest.raises(Interrupted):
+            rlbook.train(
+                "ppo", LAMPS, read_masks=False, out=tmp_path / "cut", on_report=interrupt, **chosen
+            )
+        again = rlbook.load(tmp_path / "cut").resume()
+        (one, arrays), (other, others) = (encode(each.agent.state_dict()) for each in (kept, again))
+        assert one == other
+        assert all(arrays[name].tobytes() == others[name].tobytes() for name in arrays)
+        read = rlbook.train("ppo", LAMPS, **chosen)
+        assert rlbook.evaluate(read, episodes=20).mean == 0.0
+    finally:
+        del gymnasium.registry[LAMPS]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "said"),
+    [
+        ("ppo", "CartPole-v1", "read_masks has no effect on CartPole-v1"),
+        ("mcts", ROOMS, "mcts reads the masks of the environment that it looks into"),
+    ],
+)
+def test_masks_that_are_not_there_or_needed_by_a_search_cannot_be_left_unread(
+    algorithm: str, env: str, said: str
+) -> None:
+    with pytest.raises(RequestError, match=said):
+        rlbook.train(algorithm, env, read_masks=False, steps=10)
 
 
 def test_a_batch_of_such_observations_is_predicted_row_by_row() -> None:

@@ -139,6 +139,7 @@ class WorldModelAgent(Agent):
     budget = {"steps": 10_000}
     Config = WorldModelConfig
     batched = True
+    searches = True
     observations = "vector"
     uses = ("device",)
     METRICS = MODEL_METRICS

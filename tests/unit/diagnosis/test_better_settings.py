@@ -24,7 +24,9 @@ from rlbook.runs.request import Request
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {
+        "Acrobot-v1": [],
         "CliffWalking-v1": ["dyna_q", "q_learning"],
+        "Pendulum-v1": ["sac"],
         "Maze-v0": ["sarsa", "mc_control"],
         "ShortCorridor-v0": ["reinforce"],
     }
@@ -85,7 +87,30 @@ def test_where_no_default_was_measured_a_preset_that_solves_it_is_named() -> Non
     assert told("a2c", "Acrobot-v1") == (
         "ppo solves it with its preset: rlbook train ppo Acrobot-v1"
     )
-    assert told("a2c", "Acrobot-v1", gamma=0.5) is None
+    assert told("a2c", "Acrobot-v1", gamma=0.5) == told("a2c", "Acrobot-v1")
+    assert told("ppo", "Acrobot-v1", gamma=0.5) == (
+        "its preset solves it: rlbook train ppo Acrobot-v1"
+    )
+
+
+def test_a_threshold_is_called_solved_and_not_the_optimum() -> None:
+    command = "rlbook train sac Pendulum-v1"
+    assert told("ppo", "Pendulum-v1") == f"sac solves it with its default settings: {command}"
+    assert told("sac", "Pendulum-v1", gamma=0.5) == f"its default settings solve it: {command}"
+
+
+def test_where_the_observations_hide_the_state_a_memory_is_named() -> None:
+    line = told("q_learning", "TMaze-v0")
+    assert line is not None and told("ppo", "TMaze-v0", gamma=0.5) == line
+    assert line.startswith("its observations hide the state, and a network with a memory solves it")
+
+
+def test_the_doctor_names_a_command_also_beside_a_setting_that_was_chosen_and_is_at_fault(
+    tmp_path: Path,
+) -> None:
+    rlbook.train("sarsa", "Maze-v0", episodes=40, epsilon=0.0, alpha=1e-6, out=tmp_path / "run")
+    signs = symptoms_of(tmp_path / "run", False)
+    assert len(signs) > 1 and signs["short of the optimum"].endswith("rlbook train sarsa Maze-v0")
 
 
 def log(best: float | None = 0.74, **known: Any) -> Log:
@@ -112,8 +137,8 @@ def test_the_closing_line_and_the_doctor_name_a_command_where_defaults_fall_shor
     run = rlbook.train("q_learning", "MountainCar-v0", steps=4000, out=tmp_path / "run")
     command = "rlbook train semi_gradient_sarsa MountainCar-v0"
     assert summary_sentences(run)[1] == (
-        "greedy play does not solve it: -200.00, and -110 counts as solved; semi_gradient_sarsa"
-        f" solves it with its preset: {command}"
+        "greedy play does not solve it: -200.00 of -97.66 (by dynamic programming; -110 counts as"
+        f" solved); semi_gradient_sarsa solves it with its preset: {command}"
     )
     signs = symptoms_of(tmp_path / "run", False)
     assert len(signs) > 1 and signs["short of the optimum"].endswith(command)

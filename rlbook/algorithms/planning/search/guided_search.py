@@ -105,6 +105,7 @@ class GuidedSearch(Agent):
     """
 
     batched = True
+    searches = True
     actions = "discrete"
     Config = GuidedSearchConfig
 
