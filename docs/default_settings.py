@@ -44,7 +44,9 @@ RANDOM_PLAYED = 200
 """Episodes of random play, where its return cannot be computed."""
 LONGEST = 30.0
 """Seconds; a pair whose first run takes longer is left out: four times that for a network."""
-SLOW, FEWEST = 15.0, 3
+FEWEST = 3
+"""Seeds from which on a pair is recommended."""
+FEWER = ((30.0, 1), (10.0, 3))
 """Seconds, beyond which a network is measured with so many seeds in classic control."""
 LONG = ("td3", "world_model", "mbpo")
 """Whose runs take minutes: what docs/results.json holds of them is taken."""
@@ -109,6 +111,11 @@ def learners_of(env: str) -> tuple[str, ...]:
     return (*LEARNERS, *further)
 
 
+def fewer_seeds(seconds: list[float]) -> int | None:
+    """How many seeds are enough where the first took so long; None: all of them."""
+    return next((count for least, count in FEWER if seconds and seconds[0] > least), None)
+
+
 MODELS = ("world_model", "mbpo")
 """Measured where they have a preset: elsewhere their runs take too long."""
 
@@ -159,12 +166,6 @@ def read_defaults() -> dict[str, dict[str, dict[str, Any]]]:
 def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     """`rlbook train ALGORITHM ENV` with each seed: the expected return of the greedy policy, and
     the seconds. None where the algorithm does not train there, or takes too long."""
-    from rlbook.evaluation.optimal_return import (
-        blind_return,
-        expected_return,
-        greedy_return,
-        network_return,
-    )
     from rlbook.registry import why_not
 
     if why_not(algorithm, env) is not None:
@@ -173,32 +174,47 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     if known is not None or (env in CONTROL and algorithm in MODELS):
         return known
     returns, seconds = [], []
-    exact_return = network_return if algorithm in NETWORKS else greedy_return
     network = algorithm in NETWORKS or env in CONTROL
     longest = 4 * LONGEST if network else LONGEST
     seeds = list(seeds_of(algorithm, env))
     for seed in seeds:
-        if env in CONTROL and len(returns) == FEWEST and seconds[0] > SLOW:
+        if env in CONTROL and len(returns) == fewer_seeds(seconds):
             break
         start = time.perf_counter()
         run = rlbook.train(algorithm, env, seed=seed)
         seconds.append(time.perf_counter() - start)
         if seconds[0] > longest:
             return None
-        recipe = run.request.recipe.for_evaluation()
-        if algorithm in SAMPLERS and env in SAMPLED:
-            exact = blind_return(recipe, sampled_shares(run))
-        elif env in CONTROL:
-            exact = expected_return(run.agent, recipe)
-        else:
-            exact = exact_return(run.agent, recipe)
-        returns.append(rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact)
+        returns.append(judged_return(run))
     return {
         "returns": [float(f"{value:.6g}") for value in returns],
         "seconds": float(f"{statistics.median(seconds):.2g}"),
         **facts_of(env),
         "seeds": seeds[: len(returns)],
     }
+
+
+def judged_return(run: rlbook.Run) -> float:
+    """What a run came to: the expected return of greedy play, or of the policy as it samples where
+    the best one is random; the mean of 200 episodes where neither can be computed."""
+    from rlbook.evaluation.optimal_return import (
+        blind_return,
+        expected_return,
+        greedy_return,
+        network_return,
+    )
+
+    recipe = run.request.recipe.for_evaluation()
+    algorithm, env = run.request.algorithm, run.request.recipe.name
+    if algorithm in SAMPLERS and env in SAMPLED:
+        exact = blind_return(recipe, sampled_shares(run))
+    elif env in CONTROL:
+        exact = expected_return(run.agent, recipe)
+    elif algorithm in NETWORKS:
+        exact = network_return(run.agent, recipe)
+    else:
+        exact = greedy_return(run.agent, recipe)
+    return rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact
 
 
 @functools.cache
@@ -280,6 +296,7 @@ def solved_everywhere(known: dict[str, dict[str, dict[str, Any]]]) -> dict[str, 
             algorithm
             for algorithm, item in sorted(items.items(), key=lambda pair: pair[1]["seconds"])
             if (algorithm not in NETWORKS or env in CONTROL)
+            and len(item["returns"]) >= FEWEST
             and all(is_solved(value, item) for value in item["returns"])
         ]
         for env, items in known.items()

@@ -1759,6 +1759,7 @@ def _book_table(known: dict[str, Any]) -> str:
     marks, where_made = load_results_page().machines(
         [item for name, item in known.items() if name in RESULTS_PAGE]
     )
+    what_of = load_results_page().what_with_optimum
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in RESULTS_PAGE:
@@ -1771,7 +1772,7 @@ def _book_table(known: dict[str, Any]) -> str:
                 f"`{command}`" for command in item["commands"] if command.startswith("rlbook")
             )
             rows.append(
-                f"| {algorithm} | {item['what']} | {item['result']}{marks[item['machine']]} |"
+                f"| {algorithm} | {what_of(item)} | {item['result']}{marks[item['machine']]} |"
                 f" {commands} |"
             )
     return "\n".join([*rows, "", f"Measured on {where_made}."])

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rlbook.envs.descriptions import GRID_OPTIMA
+
 PATH = Path(__file__).parents[1] / "results.json"
 FIGURES = PATH.with_name("figures") / "figures.json"
 
@@ -60,6 +62,14 @@ def machines(items: list[dict[str, Any]]) -> tuple[dict[str, str], str]:
     )
 
 
+def what_with_optimum(item: dict[str, Any]) -> str:
+    """What was measured, with the near-optimal return where the environment's was computed on a
+    grid."""
+    train = next((words for words in item["commands"] if words.startswith("rlbook train")), "")
+    named = [env for env in GRID_OPTIMA if env in train.split() and "--env." not in train]
+    return f"{item['what']} (near-optimal: {GRID_OPTIMA[named[0]]:g})" if named else item["what"]
+
+
 def as_markdown(names: list[str]) -> str:
     """A table of measurements: what, result, command. Where a result is many numbers, they have a
     table of their own below it."""
@@ -82,7 +92,7 @@ def as_markdown(names: list[str]) -> str:
             who = f"`{algorithms[name]}`: " if several and name in algorithms else ""
             result = known[name]["result"] + marks[known[name]["machine"]]
             lines.append(
-                f"| {who}{known[name]['what']} | {result} | {_commands(known[name]['commands'])} |"
+                f"| {who}{what_with_optimum(known[name])} | {result} | {_commands(known[name]['commands'])} |"
             )
     for name, grid in grids.items():
         where, what = (
