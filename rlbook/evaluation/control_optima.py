@@ -32,7 +32,7 @@ State = tuple[NDArray, NDArray]
 """Position or angle, and velocity: two arrays of one shape."""
 
 
-class Task(NamedTuple):
+class ControlTask(NamedTuple):
     """A task with two state variables, for many states at once."""
 
     # state, action → next state, reward, whether it has ended
@@ -91,23 +91,23 @@ def _show(state: State) -> NDArray:
 
 
 VALLEY = ((-1.2, -0.07), (0.6, 0.07))
-TASKS: dict[str, Task] = {
-    "Pendulum-v1": Task(
+TASKS: dict[str, ControlTask] = {
+    "Pendulum-v1": ControlTask(
         *(pendulum_step, _show_angle, (-np.pi, -8.0), (np.pi, 8.0)),
         *(np.linspace(-2.0, 2.0, 21), (-np.pi, -1.0), (np.pi, 1.0), 200),
     ),
-    "MountainCar-v0": Task(
+    "MountainCar-v0": ControlTask(
         *(mountain_car_step, _show, *VALLEY, np.array([-1.0, 0.0, 1.0])),
         *((-0.6, 0.0), (-0.4, 0.0), 200, True),
     ),
-    "MountainCarContinuous-v0": Task(
+    "MountainCarContinuous-v0": ControlTask(
         *(continuous_car_step, _show, *VALLEY),  # small forces are cheap, and closer together
         *(np.sign(force := np.linspace(-1.0, 1.0, 31)) * force**2, (-0.6, 0.0), (-0.4, 0.0), 999),
     ),
 }
 
 
-def grid_optimum(task: Task, points: int) -> tuple[float, float]:
+def grid_optimum(task: ControlTask, points: int) -> tuple[float, float]:
     """The mean return of the best policy, in reward units: as the values on a grid of `points` ×
     `points` states estimate it, and the lower bound that their greedy policy earns."""
     starts, values = start_states(task), grid_values(task, points)
@@ -116,7 +116,7 @@ def grid_optimum(task: Task, points: int) -> tuple[float, float]:
     )
 
 
-def grid_values(task: Task, points: int) -> list[NDArray]:
+def grid_values(task: ControlTask, points: int) -> list[NDArray]:
     """V_0 … V_H on the grid, each [points, points], in reward units."""
     from scipy.sparse import csr_matrix
 
@@ -136,7 +136,7 @@ def grid_values(task: Task, points: int) -> list[NDArray]:
     return [values.reshape(points, points) for values in found]
 
 
-def greedy_returns(task: Task, values: list[NDArray], starts: State) -> NDArray:
+def greedy_returns(task: ControlTask, values: list[NDArray], starts: State) -> NDArray:
     """What the policy that is greedy in the values earns from each start, [N], in the true
     dynamics."""
 
@@ -149,7 +149,7 @@ def greedy_returns(task: Task, values: list[NDArray], starts: State) -> NDArray:
     return play(task, act, starts)
 
 
-def play(task: Task, act: Callable[[State, int], NDArray], starts: State) -> NDArray:
+def play(task: ControlTask, act: Callable[[State, int], NDArray], starts: State) -> NDArray:
     """The return of an episode from each start, [N].
 
     Args:
@@ -168,7 +168,7 @@ def play(task: Task, act: Callable[[State, int], NDArray], starts: State) -> NDA
     return total
 
 
-def start_states(task: Task, count: int = STARTS) -> State:
+def start_states(task: ControlTask, count: int = STARTS) -> State:
     """About `count` starts at equal distances: the middles of as many cells."""
     still = task.start_low[1] == task.start_high[1]
     of_velocity = 1 if still else max(1, round((count / 4) ** 0.5))
@@ -182,13 +182,13 @@ def start_states(task: Task, count: int = STARTS) -> State:
     return position.ravel(), velocity.ravel()
 
 
-def interpolate(task: Task, values: NDArray, state: State) -> NDArray:
+def interpolate(task: ControlTask, values: NDArray, state: State) -> NDArray:
     """Values [points, points] between the grid's points, of the state's shape."""
     corners, weights = _corners(task, len(values), state)
     return (values.ravel()[corners] * weights).sum(axis=-1)
 
 
-def _corners(task: Task, points: int, state: State) -> tuple[NDArray, NDArray]:
+def _corners(task: ControlTask, points: int, state: State) -> tuple[NDArray, NDArray]:
     """The grid points around each state and their weights, both with a last axis of four."""
     below, parts = [], []
     for axis, value in zip(_axes(task, points), state, strict=True):
@@ -201,11 +201,11 @@ def _corners(task: Task, points: int, state: State) -> tuple[NDArray, NDArray]:
     return corners, np.stack(weights, axis=-1)
 
 
-def _axes(task: Task, points: int) -> list[NDArray]:
+def _axes(task: ControlTask, points: int) -> list[NDArray]:
     return [np.linspace(*ends, points) for ends in zip(task.low, task.high, strict=True)]
 
 
-def control_task(recipe: EnvRecipe) -> Task | None:
+def control_task(recipe: EnvRecipe) -> ControlTask | None:
     """The task behind an environment as gymnasium registers it; None for any other, or where
     something about it was changed."""
     if recipe.kwargs or recipe.preprocessing.is_used or recipe.written_id != recipe.id:
