@@ -140,7 +140,7 @@ class FeatureNetwork(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""
         x = images.reshape(-1, *images.shape[-self.rank :])  # [N, H, W, C]
-        x = self._planes(x) if self.is_image else x.to(self._numbers())
+        x = self._planes(x) if self.is_image else self._copy(x)
         if self.network == "impala":
             for stage in cast(nn.ModuleList, self.filters):
                 x = stage(x)
@@ -160,11 +160,12 @@ class FeatureNetwork(nn.Module):
             # with the channels beside each other in memory, the first layer's gradient takes a
             # third of the time
             x = x.contiguous(memory_format=torch.channels_last)
-        return x.to(self._numbers(), copy=True).div_(self.largest)
+        return self._copy(x).div_(self.largest)
 
-    def _numbers(self) -> Tensor:
-        """A tensor of the weights' type and device; of the defaults where there are no weights."""
-        return next(self.parameters(), torch.empty(0))
+    def _copy(self, x: Tensor) -> Tensor:
+        """A copy of the weights' type and on their device; where there are none, float32."""
+        weight = next(self.parameters(), None)
+        return x.to(torch.float32, copy=True) if weight is None else x.to(weight, copy=True)
 
 
 POOLING = (3, 2, 1)

@@ -49,11 +49,11 @@ def build_own_network(
         if not isinstance(module, nn.Module):
             raise ValueError(f"{name} must make a torch.nn.Module, got {type(module).__name__}")
         size = next((getattr(module, each) for each in SIZES if hasattr(module, each)), None)
-        if type(size) is not int or size < 1:
+        if not isinstance(size, int | np.integer) or size < 1:
             wanted = "features_size, the number of its features"
             raise ValueError(f"{name} must have {wanted}, at least 1, got {size!r}")
-        _check_features(name, module, seen, size)
-    return module, size
+        _check_features(name, module, seen, int(size))
+    return module, int(size)
 
 
 def _seen_space(space: spaces.Space, seed: int) -> spaces.Box:
@@ -62,9 +62,9 @@ def _seen_space(space: spaces.Space, seed: int) -> spaces.Box:
     if not is_image(space):
         return spaces.Box(-np.inf, np.inf, space.shape, np.float32, seed)
     height, width, channels = image_size(space)
-    largest: Any = 1 if space.dtype == bool else 255
-    shape, dtype = (channels, height, width), space.dtype
-    return spaces.Box(0, largest, shape, dtype, seed)  # type: ignore[arg-type]
+    dtype: Any = space.dtype
+    largest = 1 if dtype == np.bool_ else 255
+    return spaces.Box(0, largest, (channels, height, width), dtype, seed)
 
 
 @torch.no_grad()

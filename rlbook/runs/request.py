@@ -296,8 +296,8 @@ class Request:
         Args:
             text: of a config.yaml.
             allow_import: let it name modules to import.
-            env, algorithm, network, given: stand in for what the file could not name: an environment
-                without an id, classes that cannot be imported, data that lay in no file.
+            env, algorithm, network, given: stand in for what the file could not name: an
+                environment without an id, classes that cannot be imported, data that lay in no file.
         """
         with request_errors("config.yaml cannot be used: "):
             fields = parse_yaml(text)
