@@ -814,13 +814,14 @@ SIGN = (
 EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3"
 SHORT = (
     "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 1e-3 --hidden-sizes 64"
-    " --batch-size 32 --train-every 32 --gradient-steps 8 --target-period 128 --huber false"
+    " --anneal-learning-rate false --batch-size 32 --train-every 32 --gradient-steps 8"
+    " --target-period 128 --huber false"
     " --noise-scale 0.3 --v-min 0 --v-max 34 --eval-every 1000 --eval-episodes 5"
 )
 PLAIN = (
     "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --hidden-sizes 64"
-    " --batch-size 32 --train-every 4 --gradient-steps 1 --target-period 256 --huber false --double"
-    " false --eval-every 1000 --eval-episodes 5"
+    " --anneal-learning-rate false --batch-size 32 --train-every 4 --gradient-steps 1"
+    " --target-period 256 --huber false --double false --n-step 1 --eval-every 1000 --eval-episodes 5"
 )
 SIX = (
     "--double true --dueling true --prioritized true --n-step 5 --noisy true --distributional true"
@@ -1048,11 +1049,11 @@ MEASUREMENTS = {
     ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=10),
     "dqn_cartpole": Measurement(
-        "CartPole-v1, best checkpoint",
-        "dqn CartPole-v1 --steps 50000",
+        "CartPole-v1",
+        "dqn CartPole-v1",
         mean_return_and_solved(475),
-        seeds=5,
-        evaluate="--checkpoint best --episodes 50",
+        seeds=10,
+        evaluate="--episodes 50",
     ),
     "dqn_rainbow": Measurement(
         "CartPole-v1, all six parts",
@@ -1072,7 +1073,7 @@ MEASUREMENTS = {
     ),
     "dqn_with": Ablation(
         "none of the parts, and one alone",
-        f"{SHORT} {SLOWLY} --double false --off {WITH}",
+        f"{SHORT} {SLOWLY} --double false --n-step 1 --off {WITH}",
         "dqn-with.png",
     ),
     "hidden_memoryless": Measurement("DQN, no memory", f"dqn {SIGN}", untimed_return, seeds=10),

@@ -18,6 +18,7 @@ import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.fast.tabular.table_interaction import ChunkedInteraction
+from rlbook.fast_forms import plain_only
 from rlbook.registry import agent_class
 from rlbook.runs.processes.interrupts import Interrupted
 
@@ -32,7 +33,7 @@ def stop(
     """A run in a process of its own, which gets a signal in its `at`-th step, while the agent
     learns from it.
 
-    For a planner a step is a sweep, for an agent with a table a chunk of steps.
+    For a planner a step is a sweep, for an agent with a table a chunk of steps where it is fast.
     """
     agent_class(case["algorithm"])  # imported here, once for all the cases
     child = os.fork()
@@ -83,9 +84,8 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
 
         agent.plan = planning  # type: ignore[method-assign]
         return
-    owner, name = (
-        (ChunkedInteraction, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
-    )
+    chunked = issubclass(agent, TableAgent) and not plain_only()
+    owner, name = (ChunkedInteraction, "advance") if chunked else (agent, "learn")
     original = getattr(owner, name)
 
     def counted(*args: Any) -> Any:

@@ -479,6 +479,8 @@ def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> Non
         "gamma": 0.97,
         "num_envs": 4,
         "learning_rate": 1e-3,
+        "anneal_learning_rate": False,
+        "n_step": 1,
         "hidden_sizes": (64,),
         "batch_size": 32,
         "train_every": 32,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -37,20 +35,12 @@ def test_a2c_balances_the_pole() -> None:
 
 
 @pytest.mark.slow
-def test_dqns_best_checkpoint_balances_the_pole(tmp_path: Path) -> None:
-    """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have
-    forgotten what the best one knew."""
+def test_dqns_last_policy_balances_the_pole() -> None:
+    """50 000 steps, three seeds. With a constant step size it had forgotten what it knew: seeds 10
+    to 12 ended at 63, 500 and 81."""
     for seed in range(3):
-        rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, out=tmp_path / str(seed))
-    assert (
-        np.median(
-            [
-                rlbook.evaluate(tmp_path / str(seed), checkpoint="best", episodes=50).mean
-                for seed in range(3)
-            ]
-        )
-        >= 450
-    )
+        run = rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, eval_every=0)
+        assert rlbook.evaluate(run, episodes=50).mean >= 475
 
 
 @pytest.mark.slow

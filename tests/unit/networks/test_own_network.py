@@ -81,7 +81,7 @@ def test_every_family_learns_with_it_and_resumes_bit_for_bit(
 ) -> None:
     options: dict[str, Any] = {"num_envs": 2, "eval_every": 0, "eval_episodes": 1} | settings
     options["learning_rate"] = 1e-3
-    if algorithm in ("ppo", "a2c"):
+    if algorithm in ("ppo", "a2c", "dqn"):
         options["anneal_learning_rate"] = False
     model = {"network": own_networks.Features, "network_kwargs": {"width": 7}}
     whole = rlbook.train(algorithm, env, steps=40, model=model, **options)
