@@ -195,6 +195,9 @@ SYNONYMS = {
     "verbose": ("quiet",),
     "progress_bar": ("quiet",),
     "callback": ("callbacks",),
+    "on_step": ("on_report",),
+    "save_path": ("out",),
+    "best_model_save_path": ("out",),
     "tensorboard_log": ("track",),
     "eval_freq": ("eval_every",),
     "n_eval_episodes": ("eval_episodes", "episodes"),
@@ -322,8 +325,17 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
             return by_lower[plain[synonym]]
     by_stem = {_VERSION.sub("", lower): choice for lower, choice in by_lower.items()}
     stem = _VERSION.sub("", str(name).lower())
-    matches = difflib.get_close_matches(stem, list(by_stem), n=1, cutoff=0.6)
-    return by_stem[matches[0]] if matches else None
+    matches = difflib.get_close_matches(stem, list(by_stem), n=3, cutoff=0.6)
+    if not matches:
+        return None
+    return by_stem[max(matches, key=lambda match: _similarity(stem, match))]
+
+
+def _similarity(name: str, other: str) -> tuple[float, int]:
+    """Larger for names that are more alike; of two that are equally so, for the one of the same
+    length, as `dqn` is for `dnq` and `dyna_q` is not."""
+    ratio = difflib.SequenceMatcher(None, other, name).ratio()
+    return ratio, -abs(len(name) - len(other))
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:

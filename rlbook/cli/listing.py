@@ -55,6 +55,8 @@ def listing(what: str = "all") -> Result:
 
 def _one(name: str) -> Result:
     """All about what has this name."""
+    import gymnasium
+
     from rlbook.checks import did_you_mean
     from rlbook.interaction.environments import environments
     from rlbook.recipes.recipe_file import recipes
@@ -76,8 +78,9 @@ def _one(name: str) -> Result:
         if "unknown environment" not in str(error):
             raise
         known = (*WORDS, *ALGORITHMS, *ALIASES, *environments(), *recipes())
+        hint = did_you_mean(name, known) or did_you_mean(name, gymnasium.registry)
         raise RequestError(
-            f"list knows no {name!r}{did_you_mean(name, known)} (it takes {', '.join(WORDS)}, or the"
+            f"list knows no {name!r}{hint} (it takes {', '.join(WORDS)}, or the"
             " name of an algorithm, an environment or a recipe)"
         ) from None
     return _environment(*entry, catalogue())
@@ -231,7 +234,7 @@ def _measured_table(measured: Sequence[Measured]) -> list[str]:
     if not measured:
         return []
     rows = [
-        (f"  {item.algorithm}", f"{item.value:.4g}", str(item.seeds), f"{item.seconds:.2g}")
+        (f"  {item.algorithm}", f"{item.value:.4g}", str(item.seeds), _seconds(item.seconds))
         for item in measured
     ]
     heading = "What presets came to (rlbook verify measures them again)"
@@ -310,9 +313,14 @@ def _presets(presets: Mapping[str, Mapping[str, Any]], *, measured: bool) -> lis
         lines[env] = [given or "the defaults"]
         if expected is not None and measured:
             lines[env].append(
-                f"came to {expected['value']:.4g} ({expected['seeds']} seeds, {expected['seconds']:.2g} s each)"
+                f"came to {expected['value']:.4g} ({expected['seeds']} seeds, {_seconds(expected['seconds'])} s each)"
             )
     return ["Presets, which train starts from\n" + _columns(lines)]
+
+
+def _seconds(value: float) -> str:
+    """Seconds with two digits, and all digits before the point."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
 
 
 def _plain(value: object) -> str:

@@ -530,6 +530,10 @@ def _with_values(options: Any) -> Any:
 
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_EMPTY_ROW = re.compile(
+    r"^(?:\x1b\[[0-9;]*m)*│(?:\x1b\[[0-9;]*m| )*│(?:\x1b\[[0-9;]*m)*\n", re.MULTILINE
+)
+"""What tyro puts below a description that fills its line, for a default that is not shown."""
 _PLACE = "DESCRIPTION"
 """Stands in tyro's help for the description, whose lines tyro would not break."""
 
@@ -551,7 +555,7 @@ class _Shown(io.StringIO):
 
 def _lay_out_help(shown: str, description: str) -> str:
     """The help with its usage and its description broken into lines; an example stays whole."""
-    usage, _, rest = shown.rstrip("\n").partition("\n")
+    usage, _, rest = _EMPTY_ROW.sub("", shown.rstrip("\n")).partition("\n")
     before, _, after = rest.partition(_PLACE)
     usage = fill_paragraph(_ESCAPE.sub("", usage), "", "  ")  # colours have no width
     whole = f"{usage}\n{before}{fill_text(description)}{after}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import statistics
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from rlbook.checks import four
+from rlbook.checks import four, whole_number
 from rlbook.cli.command_line import option
 from rlbook.cli.options import Flag, Number, help_line, run_options, text
 from rlbook.cli.output import (
@@ -104,7 +105,7 @@ def run_tuning(words: Sequence[str]) -> int:
         RequestError: the request was wrong; nothing has started.
         TrainingError: no trial was complete.
     """
-    start, shared = time.monotonic(), list(words)
+    start, shared = time.monotonic(), _env_before_search(words)
     if option(shared, "--seeds") is None:
         shared += ["--seeds", "3"]
     training = parse_train(shared, command="tune", options=tune_options(), description=DESCRIPTION)
@@ -112,8 +113,10 @@ def run_tuning(words: Sequence[str]) -> int:
     from rlbook.recipes.tuning_plan import TuningPlan
 
     run, several = training.run, training.several
-    trials = TRIALS if run.trials is None else run.trials
-    fresh = FRESH_SEEDS if run.fresh_seeds is None else run.fresh_seeds
+    trials = whole_number("trials", TRIALS if run.trials is None else run.trials, 1)
+    fresh = whole_number(
+        "fresh_seeds", FRESH_SEEDS if run.fresh_seeds is None else run.fresh_seeds, 0
+    )
     assert several.seeds is not None
     plan = TuningPlan.build(
         str(training.algorithm),
@@ -156,6 +159,22 @@ def run_tuning(words: Sequence[str]) -> int:
     return 0
 
 
+def _env_before_search(words: Sequence[str]) -> list[str]:
+    """`ppo --search clip CartPole-v1` becomes `ppo CartPole-v1 --search clip`: an environment's id
+    is the name of no hyper-parameter."""
+    ordered: list[str] = []
+    search: int | None = None  # where --search stands, while its names follow
+    for word in words:
+        if word.startswith("-"):
+            search = len(ordered) if word == "--search" else None
+        if search is not None and re.fullmatch(r"[^=]+-v\d+", word):
+            ordered.insert(search, word)
+            search += 1
+        else:
+            ordered.append(word)
+    return ordered
+
+
 def _search_words(given: Any) -> list[str]:
     """The names given to --search."""
     if given is None:
@@ -173,7 +192,7 @@ def _line(plan: TuningPlan, trial: Trial, count: str) -> str:
         for name in plan.space
         if name in trial.hyperparameters
     )
-    said = "failed" if trial.score is None else four(trial.score)
+    said = trial.state if trial.score is None else four(trial.score)
     if trial.error is not None:
         said = f"given up, {trial.error}"
     elif trial.state == "pruned":
@@ -186,7 +205,7 @@ def _summary(plan: TuningPlan, tuning: Tuning, seconds: float) -> tuple[dict[str
 
     best, first = tuning.best, tuning.first
     states = [trial.state for trial in tuning.trials]
-    counts = {state: states.count(state) for state in ("complete", "pruned", "failed")}
+    counts = {state: states.count(state) for state in ("complete", "pruned", "interrupted")}
     facts: dict[str, Any] = {
         "algorithm": plan.algorithm,
         "env": plan.env,

@@ -3,6 +3,7 @@ apart."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ def is_batch(space: spaces.Space, observation: Elements) -> bool:
     if depth in (0, 1):
         return depth == 1
     raise WrongObservation(
-        f"predict takes one observation of {space}, or a batch of them, got"
+        f"predict takes one observation of {space_text(space)}, or a batch of them, got"
         f" {_description(observation)}"
     )
 
@@ -67,6 +68,28 @@ def plain(action: ArrayLike) -> Any:
     return action.item() if isinstance(action, np.generic) else action
 
 
+def space_text(space: spaces.Space[Any]) -> str:
+    """A short description of a space: its kind and its size."""
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1)
+        same = math.prod(space.nvec.shape) > 1 and (sizes == sizes[0]).all()
+        return (
+            f"MultiDiscrete({sizes[0]}, {len(sizes)} times)"
+            if same
+            else f"MultiDiscrete({[*map(int, sizes)]})"
+        )
+    if isinstance(space, spaces.Box):
+        return f"Box{space.shape}"
+    if isinstance(space, spaces.Dict):
+        parts = (f"{key}={space_text(part)}" for key, part in space.spaces.items())
+        return f"Dict({', '.join(parts)})"
+    if isinstance(space, spaces.Tuple):
+        return f"Tuple({', '.join(map(space_text, space.spaces))})"
+    return str(space)
+
+
 def _depth(space: spaces.Space, observation: Elements) -> int:
     """The number of axes that an observation has in addition to the space's; negative if it is not
     such an array."""
@@ -81,18 +104,33 @@ def _depth(space: spaces.Space, observation: Elements) -> int:
     elif space.shape is None:
         return 0 if space.contains(observation) else 1 if isinstance(observation, tuple) else -1
     else:
-        found = np.shape(observation)  # type: ignore[arg-type]
-        begin = len(found) - len(space.shape)
-        fits = begin >= 0 and found[begin:] == space.shape
-        numbers = np.asarray(observation).dtype.kind in "fiub"
-        depths = {begin if fits and numbers else -1}
+        found = _as_numbers(observation)
+        begin = -1 if found is None else found.ndim - len(space.shape)
+        fits = found is not None and begin >= 0 and found.shape[begin:] == space.shape
+        depths = {begin if fits else -1}
     return depths.pop() if len(depths) == 1 else -1
 
 
+def _as_numbers(observation: Elements) -> np.ndarray | None:
+    """What one or several observations are as an array of numbers; None where they are none."""
+    try:
+        found = np.asarray(observation)
+    except ValueError:  # rows of several lengths, or a pair of an array and a dict
+        return None
+    return found if found.dtype.kind in "fiub" else None
+
+
 def _description(observation: Elements) -> str:
+    if isinstance(observation, tuple) and observation and isinstance(observation[-1], Mapping):
+        made = {
+            2: "obs, info = env.reset(…)",
+            5: "obs, reward, terminated, truncated, info = env.step(…)",
+        }
+        if len(observation) in made:
+            return f"a tuple that ends with a dict; unpack it: {made[len(observation)]}"
     if isinstance(observation, Mapping):
         return f"a dict with {', '.join(map(repr, observation)) or 'nothing in it'}"
-    if isinstance(observation, np.ndarray | list):
+    if isinstance(observation, np.ndarray | list) and _as_numbers(observation) is not None:
         return f"an array of shape {np.shape(observation)}"
     return f"{observation!r:.60}"
 

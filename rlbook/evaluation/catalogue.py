@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gymnasium import spaces
-
 from rlbook.agent import Presets, preset_files, read_presets
 from rlbook.envs.descriptions import DESCRIPTIONS, GRID_OPTIMA, SOLVED_FROM, STATED_OPTIMA
+from rlbook.envs.space_batches import space_text
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe, environments, find
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
@@ -96,8 +94,9 @@ class Catalogue(NamedTuple):
         return sorted(found, key=lambda item: (-item.value, item.seconds))
 
     def solvers(self, env: str) -> list[Measured]:
-        """The results that solve the environment, the fastest first."""
-        target = self.environments[env].target
+        """The results that solve the environment, the fastest first; none of one that is not
+        listed, such as CartPole-v0."""
+        target = self.environments[env].target if env in self.environments else None
         found = [
             item for item in self.measurements(env) if target is not None and item.value >= target
         ]
@@ -254,28 +253,6 @@ def _presets_in(files: list[str]) -> dict[str, dict[str, Any]]:
 def _plain(settings: Presets) -> dict[str, dict[str, Any]]:
     """Presets as plain JSON values: tuples become lists."""
     return json.loads(json.dumps(settings, default=list))
-
-
-def space_text(space: spaces.Space[Any]) -> str:
-    """A short description of a space: its kind and its size."""
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete({space.n})"
-    if isinstance(space, spaces.MultiDiscrete):
-        sizes = space.nvec.reshape(-1)
-        same = math.prod(space.nvec.shape) > 1 and (sizes == sizes[0]).all()
-        return (
-            f"MultiDiscrete({sizes[0]}, {len(sizes)} times)"
-            if same
-            else f"MultiDiscrete({[*map(int, sizes)]})"
-        )
-    if isinstance(space, spaces.Box):
-        return f"Box{space.shape}"
-    if isinstance(space, spaces.Dict):
-        parts = (f"{key}={space_text(part)}" for key, part in space.spaces.items())
-        return f"Dict({', '.join(parts)})"
-    if isinstance(space, spaces.Tuple):
-        return f"Tuple({', '.join(map(space_text, space.spaces))})"
-    return str(space)
 
 
 def _first_sentence(env: object) -> str:

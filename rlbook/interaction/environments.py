@@ -151,9 +151,13 @@ def _register_class(module: ModuleType, name: str) -> str:
 
 def _other_version(env_id: str) -> str:
     """The sentence for an id that exists in another version alone; "" for any other."""
-    known = environments()
+    known = gymnasium.registry | environments()
     base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
-    other_versions = [name for name, spec in known.items() if spec.name == base]
+    other_versions = [
+        name
+        for name, spec in known.items()
+        if spec.name == base and spec.namespace in (None, "rlbook") and _is_newest(spec)
+    ]
     if not other_versions:
         return ""
     where = (

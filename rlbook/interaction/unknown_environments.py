@@ -17,8 +17,9 @@ SHOWN = 5  # ids of a package that a message lists
 
 def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
     """The sentence for an id without a module."""
+    hint = did_you_mean(env_id, known) or did_you_mean(env_id, gymnasium.registry)
     return (
-        f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows"
+        f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows"
         f" all). If it is another package's, name the module that registers it, 'MODULE:{env_id}',"
         f" and {TRUST}"
     )

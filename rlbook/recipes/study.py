@@ -84,7 +84,7 @@ def repair_journal(folder: Path) -> None:
 
 
 def close_open_trials(study: optuna.Study, *, again: bool) -> None:
-    """Trials that nobody runs any more become failed ones; `again`: their values are tried next."""
+    """Trials that nobody runs any more become interrupted ones; `again`: their values are tried next."""
     states = import_optuna().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL)

@@ -76,7 +76,7 @@ class Trial:
 
     number: int
     state: str
-    """complete, pruned, or failed."""
+    """complete, pruned, or interrupted; one that diverged counts as pruned."""
     hyperparameters: dict[str, Any]
     scores: list[float]
     """[R]: what the run of each tuning seed came to, in reward units."""
@@ -285,7 +285,7 @@ def _search(
         failure = facts.get(ERROR) or failure
         if "number" in facts:
             trial = Trial(**facts)
-            ended += trial.state != "failed"
+            ended += trial.state != "interrupted"
             on_trial(trial, ended)
     with open_study(folder, plan.seeds[0], 0) as study:
         close_open_trials(study, again=False)
@@ -409,7 +409,7 @@ class _Watch:
 
 def _trial_of(trial: optuna.trial.FrozenTrial, plan: TuningPlan) -> Trial:
     said = trial.user_attrs
-    state = {"COMPLETE": "complete", "PRUNED": "pruned"}.get(trial.state.name, "failed")
+    state = {"COMPLETE": "complete", "PRUNED": "pruned"}.get(trial.state.name, "interrupted")
     share = 1.0 if state == "complete" else (trial.last_step or 0) / (100 * len(plan.seeds))
     scores = list(said.get(SCORES, []))
     return Trial(trial.number, state, said.get(SETTINGS, {}), scores, share, said.get(ERROR))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rlbook.errors import RequestError
 from rlbook.runs.run_state import RunState
@@ -40,20 +43,34 @@ class Callbacks:
             if any(not callable(function) for function in given):
                 raise RequestError(f"{moment} must be a function of the run, got {given[0]!r:.60}")
         for one in objects if isinstance(objects, Sequence) else (objects,):
+            if isinstance(one, type):
+                raise RequestError(f"a callback is an object, got the class; give {one.__name__}()")
             methods = {name: getattr(one, name) for name in MOMENTS if hasattr(one, name)}
             if not methods:
+                hint = f"; give a function as {MOMENTS[0]}" if inspect.isroutine(one) else ""
                 raise RequestError(
                     f"a callback has a method {', '.join(MOMENTS[:-1])} or {MOMENTS[-1]}, and"
-                    f" {type(one).__name__} has none of them"
+                    f" {type(one).__name__} has none of them{hint}"
                 )
             for moment, method in methods.items():
                 found[moment] += method if isinstance(method, tuple) else [method]
         return cls(**{moment: tuple(called) for moment, called in found.items()})
 
     def stop(self, moment: str, run: RunState) -> bool:
-        """Calls all callbacks of a moment; returns whether any of them stops the run."""
+        """Calls all callbacks of a moment; returns whether any of them stops the run.
+
+        Raises:
+            RequestError: one returns another text, or true or false, which other libraries read as
+                whether to go on.
+        """
         answers = [function(run) for function in getattr(self, moment)]
-        return any(isinstance(answer, str) and answer == STOP for answer in answers)
+        for answer in answers:
+            if isinstance(answer, bool | np.bool_ | str) and answer != STOP:
+                raise RequestError(
+                    f"{moment} must return {STOP!r} to end the run, or None to go on, got"
+                    f" {answer!r:.60}"
+                )
+        return STOP in answers
 
 
 NO_CALLBACKS = Callbacks()

@@ -291,6 +291,19 @@ def test_a_single_callback_needs_no_list_and_none_trains_its_run() -> None:
     with pytest.raises(rlbook.RequestError, match=r"on_report must be a function .* got 'stop'"):
         rlbook.train("q_learning", "Maze-v0", steps=300, on_report="stop")  # type: ignore[arg-type]
     assert run.train(steps=10).steps > 10  # an ended run trains on
+    with pytest.raises(rlbook.RequestError, match=r"got the class; give Stops\(\)"):
+        rlbook.train("q_learning", "Maze-v0", steps=300, callbacks=[Stops])
+    with pytest.raises(rlbook.RequestError, match="none of them; give a function as on_report"):
+        rlbook.train("q_learning", "Maze-v0", steps=300, callbacks=[print])
+
+
+@pytest.mark.parametrize("answer", [False, True, np.bool_(True), "Stop"])
+def test_what_a_callback_returns_is_stop_or_nothing(answer: object) -> None:
+    """Other libraries end a run where a callback returns False; `return x >= 475` is one, too."""
+    with pytest.raises(rlbook.RequestError, match=r"on_report must return 'stop' .* got "):
+        rlbook.train("q_learning", "Maze-v0", steps=30, on_report=lambda run: answer)
+    run = rlbook.train("q_learning", "Maze-v0", steps=30, on_report=lambda run: run.steps)
+    assert run.steps >= 30
 
 
 def test_ablations_apart_are_told_to_stand_together(capsys: pytest.CaptureFixture[str]) -> None:

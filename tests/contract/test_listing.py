@@ -18,6 +18,7 @@ import rlbook
 from rlbook.cli.main import main
 from rlbook.diagnosis.better_settings import solved_by_default
 from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
+from rlbook.envs.space_batches import space_text
 from rlbook.evaluation.catalogue import (
     AlgorithmFacts,
     algorithm_facts,
@@ -25,7 +26,6 @@ from rlbook.evaluation.catalogue import (
     catalogue,
     env_facts,
     read_catalogue,
-    space_text,
 )
 from rlbook.registry import ALGORITHMS, ALIASES
 
@@ -224,6 +224,9 @@ def test_an_environment_of_ones_own_is_looked_at(capsys: pytest.CaptureFixture[s
         ("pppo", "did you mean 'ppo'?"),
         ("algoritms", "did you mean 'algorithms'?"),
         ("CartPole-v9", "use 'CartPole-v1'"),
+        ("LunarLander-v2", "use 'LunarLander-v3'"),  # with Box2D or without
+        ("lunarlander", "did you mean 'LunarLander-v3'?"),
+        ("dnq", "did you mean 'dqn'?"),
         ("module:Name-v0", "rlbook train takes it with --allow-import"),
     ],
 )
@@ -233,6 +236,17 @@ def test_an_unknown_name_gets_the_nearest_one(
     assert main(["list", name]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_an_old_version_that_gymnasium_still_has_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "Discrete(2)" in shown(capsys, "CartPole-v0")
+
+
+def test_seconds_have_all_digits_before_the_point(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"287.5 \(3 seeds, 1,\d{3} s each\)", " ".join(shown(capsys, "ppo").split()))
 
 
 @pytest.mark.thorough(quick=1)

@@ -171,6 +171,9 @@ def test_texts_are_completed() -> None:
     [
         ("ppo", "CartPole-v1", np.zeros(3), r"one observation of Box.* got an array of shape \(3,"),
         ("ppo", "CartPole-v1", np.zeros((2, 2, 4)), r"or a batch of them, got an array of shape"),
+        ("ppo", "CartPole-v1", [[0.0, 1.0], [2.0]], r"one observation of Box\(4,\), .* got \[\[0"),
+        ("ppo", "CartPole-v1", (np.zeros(4), {}), r"unpack it: obs, info = env\.reset"),
+        ("q_learning", "Maze-v0", (3, 0.0, False, False, {}), r"terminated, truncated, info = env"),
         ("q_learning", "Maze-v0", "left", "one observation of Discrete.* got 'left'"),
         ("ppo", "Blackjack-v1", {"a": 1}, "got a dict with 'a'"),
         ("mcts", "TicTacToe-v0", 0, r"agent\.bind_env\(env\)\.predict\(observation\)"),

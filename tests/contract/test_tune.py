@@ -146,7 +146,12 @@ def test_a_trial_that_was_killed_is_tried_again(here: Path) -> None:
         file.write(b'{"op_code":5,"work')
     os.symlink("nowhere", here / "a" / f"{JOURNAL}.lock")
     found = tune(*SHORT[:2], out="a", trials=3, **search)
-    assert [trial.state for trial in found.trials] == ["complete", "complete", "failed", "complete"]
+    assert [trial.state for trial in found.trials] == [
+        "complete",
+        "complete",
+        "interrupted",
+        "complete",
+    ]
     assert found.trials[3].hyperparameters == {"gamma": float(f"{drawn:.3g}")}
 
 
@@ -212,7 +217,7 @@ def test_the_machines_of_a_cluster_share_a_search(here: Path) -> None:
         ray.shutdown()
     assert process.returncode == 0, err
     facts = json.loads(out)
-    assert facts["trials"] == {"total": 3, "complete": 3, "pruned": 0, "failed": 0}
+    assert facts["trials"] == {"total": 3, "complete": 3, "pruned": 0, "interrupted": 0}
     again = rlbook.train(
         *SHORT[:2], steps=1000, eval_episodes=20, seed=0, **facts["hyperparameters"]
     )
@@ -253,6 +258,7 @@ def test_ctrl_c_leaves_a_search_that_goes_on(here: Path) -> None:
         (["tune", *SHORT, "--search", "alpha=0.1..2"], ["alpha must be a number in (0, 1]", "2"]),
         (["tune", *SHORT, "--search", "alpha", "--alpha", "0.5"], ["alpha is given"]),
         (["tune", *SHORT, "--trials", "0"], ["trials must be an integer of at least 1", "0"]),
+        (["tune", "ppo", "--search", "clipp", "CartPole-v1"], ["no hyper-parameter 'clipp'"]),
         (["tune", *SHORT, "--trials", "many"], ["--trials must be a whole number", "'many'"]),
         (["tune", *SHORT, "--trial", "3"], ["'--trial'", "'--trials'"]),
         (["tune", *SHORT, "--fresh-seeds", "-1"], ["fresh_seeds must be", "-1"]),
@@ -270,6 +276,7 @@ def test_a_wrong_search_is_refused_in_a_sentence_and_nothing_is_written(
     printed = capsys.readouterr()
     last = printed.err.splitlines()[-1]
     assert all(part in last for part in said), last
+    assert "trials of" not in printed.err or "--cluster" in words
     assert printed.out == "" and not list(here.iterdir())
 
 

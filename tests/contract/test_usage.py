@@ -67,6 +67,7 @@ def test_the_help_of_a_command_fits_the_terminal(
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= columns
     assert "DESCRIPTION" not in shown and shown.count(f"usage: rlbook {name}") == 1
+    assert not re.search(r"^│ *│$|\(default: \)", shown, re.MULTILINE)
 
 
 def test_colours_do_not_break_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +189,7 @@ def test_every_synonym_is_a_name_somewhere() -> None:
     from rlbook.llm.models.lora import LoraSettings
     from rlbook.networks.model_spec import ModelSpec
     from rlbook.registry import algorithms
+    from rlbook.runs.callbacks import MOMENTS
     from rlbook.runs.options import NAMES
     from rlbook.runs.request import BESIDE_OPTIONS
 
@@ -195,6 +197,7 @@ def test_every_synonym_is_a_name_somewhere() -> None:
     known = {item.name for config in fields for item in dataclasses.fields(config)} | {*NAMES}
     known |= {
         *BESIDE_OPTIONS,
+        *MOMENTS,
         "resume",
         "max_new_tokens",
         "max_prompt_tokens",

@@ -75,6 +75,18 @@ def test_the_readme_is_short_and_its_table_is_what_the_classes_say() -> None:
         assert f"[`{algorithm}`](rlbook/algorithms/" in README
 
 
+def test_what_the_readme_installs_by_pip_suffices_for_its_example() -> None:
+    """`run.watch` draws CartPole, and gymnasium does that with pygame."""
+    assert "CartPole-v1" in README and "run.watch(gif=" in README
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert any(Requirement(each).name == "pygame-ce" for each in extras["games"])
+    assert re.findall(r"^pip install .*", README, re.MULTILINE)[1:] == [
+        *re.findall(r'^pip install "\.\[games\]" .*\.whl\[games\]"$', README, re.MULTILINE)
+    ]
+
+
 def test_the_readme_installs_and_cites_this_version() -> None:
     assert f"rlbook-{rlbook.__version__}-py3-none-any.whl" in README
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

@@ -140,3 +140,4 @@ def test_the_nearest_name_ignores_case_and_may_not_exist():
     assert checks.nearest("PPPO", ["ppo", "dqn"]) == "ppo"
     assert checks.nearest("maze-v0", ["rlbook/Maze-v0", "Maze-v0"]) == "Maze-v0"
     assert checks.nearest("zzz", ["ppo", "dqn"]) is None
+    assert checks.nearest("dnq", ["dyna_q", "dqn"]) == "dqn"  # two letters in the other order

@@ -57,7 +57,11 @@ class Course(PrintingOptions):
 
     action: Positional[Word] = None  # list, week, start, grade or key
     # a week's number, or a folder
-    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N|FOLDER")] = ()
+    what: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="N|FOLDER", help_behavior_hint=""),
+    ] = ()
     # start and grade: the weeks, such as 3, 1-4 or 1,3,5-6 (default: all, or with assignments none)
     weeks: Word = None
     # start, grade and key: dqn_catch, ppo_maze, find_the_bug, grpo_sums, several with commas, or all

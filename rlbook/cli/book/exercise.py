@@ -36,7 +36,9 @@ class Exercises(PrintingOptions):
     action: Positional[Word] = None  # list, start, check or hint
     # an exercise, or a file or folder of answers; for check, an exercise's name means NAME.py
     what: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="NAME|FILE|FOLDER", help_behavior_hint=""),
     ] = ()
     chapter: Word = None  # list: only the exercises of this chapter
     out: File = None  # start: the file to write (default: NAME.py)
