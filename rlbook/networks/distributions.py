@@ -181,7 +181,7 @@ class Gaussian:
 class SquashedGaussian:
     """tanh of a normal vector u, so that actions lie in (-1, 1); mean and log_std [..., A].
 
-    log π(a) = log N(u; μ, σ) - Σ log(1 - tanh² u),   a = tanh u
+    log π(a) = log N(u; μ, σ²) - Σ log(1 - tanh² u),   a = tanh u
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix C, eq. 26.
     """
