@@ -38,7 +38,7 @@ DATA = {
 
 
 def capabilities(agent: type[Agent]) -> tuple[str, ...]:
-    """The cells behind the name."""
+    """The cells after the name."""
     # GAIL compares single steps, and a text is judged as a whole
     reads_text = agent.observations == "policy" and "demonstrations" not in agent.uses
     remembers = _has_memory(agent.Config)

@@ -54,7 +54,7 @@ myst_enable_extensions = ["dollarmath", "amsmath", "fieldlist", "colon_fence", "
 myst_heading_anchors = 3
 html_math_renderer = "katex"  # drawn while the site is built: no script, no network
 
-os.environ["RLBOOK_QUIET"] = "1"  # a bar that moved is no part of a page
+os.environ["RLBOOK_QUIET"] = "1"  # a bar that moved is not part of a page
 nb_execution_mode = "cache"
 # a notebook is executed if its code has changed since it was stored; all of them are with
 # `-D nb_execution_excludepatterns=none`

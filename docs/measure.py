@@ -663,7 +663,7 @@ def greedy_and_sampled(runs: list[Training]) -> str:
 
 
 def untimed_return(runs: list[Training]) -> str:
-    """The same alone: an expert was trained before, and its time is no part of the run's."""
+    """The same alone: an expert was trained before, and its time is not part of the run's."""
     if len(runs) == 1:
         return f"mean return {runs[0].mean:.4g}"
     return f"mean return {with_interval([run.mean for run in runs])}"
@@ -686,7 +686,7 @@ def mean_return_and_solved(threshold: float) -> Callable[[list[Training]], str]:
 
 
 def mean_return_and_steps(runs: list[Training]) -> str:
-    """The same, with the environment steps of training in the place of its time, where it is
+    """The same, with the environment steps of training in place of its time, where it is
     episodes that are counted."""
     steps = f"{statistics.median(run.facts['steps'] for run in runs):,.0f}".replace(",", " ")
     return f"{mean_return(runs).rpartition('; ')[0]}; {steps} steps of training"
@@ -1254,7 +1254,7 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "kv_cache": Compared(
-        "a Llama of 1 M parameters writes 128 tokens behind 16", "read_once", "the KV cache"
+        "a Llama of 1 M parameters writes 128 tokens after 16", "read_once", "the KV cache"
     ),
     "common_beginning": Compared(
         "16 prompts that share 256 tokens and have 8 of their own, 2 completions of 16 tokens each,"

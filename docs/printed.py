@@ -1,7 +1,7 @@
 """Holds what the pages say that commands print:
 `python docs/printed.py [--write] [PAGE|HEADING …]`, a page such as chapters/planning.
 
-In a page an output is a block of `text` directly behind a block of `sh`. The commands are run:
+In a page an output is a block of `text` directly after a block of `sh`. The commands are run:
 those of a section share an empty folder. Where a section includes a file, or names one in
 backquotes before a block of Python or YAML, the file is there. Then
 

@@ -83,7 +83,7 @@ def source_tree() -> ast.Module:
 
 
 def shared_parameters() -> dict[str, str]:
-    """Those of `rlbook.train` behind the environment, and the options of a run."""
+    """Those of `rlbook.train` after the environment, and the options of a run."""
     function = next(
         node
         for node in source_tree().body

@@ -95,7 +95,7 @@ class _AfterGymnasium:
     def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """gymnasium as any other finder has it; None, as not found, for other modules.
 
-        Whoever asks may only want to know whether it is installed, so this stays in place until
+        A caller may only want to know whether it is installed, so this stays in place until
         gymnasium has been imported.
         """
         if fullname != "gymnasium":

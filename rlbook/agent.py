@@ -196,7 +196,7 @@ def preset_files(kind: type) -> list[Path]:
     later one takes the place of that in an earlier one.
 
     The last one is its own, or that of the nearest of its bases. Before it come those of the bases
-    that hold what a family shares and are no algorithms, so that a file need not repeat them.
+    that hold what a family shares and are not algorithms, so that a file need not repeat them.
     """
     found = [(base, path) for base in kind.__mro__ if (path := preset_file(base)) is not None]
     families = [path for base, path in found[1:] if "Config" not in vars(base)]
@@ -245,7 +245,7 @@ class Agent:
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
     Config: ClassVar[type] = NoHyperparameters
-    """A frozen dataclass: every hyper-parameter, with unit and meaning in the comment behind it."""
+    """A frozen dataclass: every hyper-parameter, with unit and meaning in the comment after it."""
     METRICS: ClassVar[dict[str, str]] = {}
     """What each number in the log means, with its unit."""
     budget: ClassVar[dict[str, int]] = {"steps": 100_000}
@@ -306,7 +306,7 @@ class Agent:
     Schedules read it."""
 
     def __new__(cls, env: object = None, *_: object, **__: object) -> Self:
-        """Raises RequestError for a name in the place of an environment, as other libraries take
+        """Raises RequestError for a name in place of an environment, as other libraries take
         one."""
         if isinstance(env, str):
             raise RequestError(

@@ -229,7 +229,7 @@ def register(name: str, agent: type[Agent]) -> None:
     `train`.
 
     Raises:
-        RequestError: the name is taken, or the class is no agent that could be trained.
+        RequestError: the name is taken, or the class is not an agent that could be trained.
     """
     if name in ALGORITHMS or name in ALIASES or ":" in name:
         raise RequestError(

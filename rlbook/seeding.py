@@ -83,7 +83,7 @@ class GlobalGenerators:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts them in the place of the caller's, and notes at the end how far they were drawn."""
+        """Puts them in place of the caller's, and notes at the end how far they were drawn."""
         callers = [rng_state(rng) for rng in GLOBAL_RNGS]
         self._set(self._states)
         try:
@@ -102,7 +102,7 @@ GLOBAL_RNGS: tuple[Rng, Rng] = (
     random.random.__self__,  # type: ignore[attr-defined]
     np.random.mtrand._rand,
 )
-"""The generators behind the functions of Python's module and of numpy's."""
+"""The generators that the functions of Python's module and of numpy's draw from."""
 
 
 PYTHONS = "random.Random"
@@ -210,7 +210,7 @@ def _fits(value: object, form: dict[str, Any]) -> bool:
 
 
 def set_rng_state(rng: Rng, state: dict[str, Any]) -> None:
-    """The inverse of `rng_state`. Raises ValueError where it is no state of such a generator."""
+    """The inverse of `rng_state`. Raises ValueError where it is not a state of such a generator."""
     check_rng_state(state)
     legacy = isinstance(rng, np.random.RandomState)
     if state["bit_generator"] != _name_of(rng) or legacy != ("has_gauss" in state):

@@ -58,9 +58,9 @@ def train(
         allow_import: let an id or a name of the form "module:Name" import that module.
         env_kwargs: arguments for an environment given by its id, its class or a function.
         preset: the name of a published recipe's settings, such as "gsm8k"
-            (`rlbook train --help` lists them), in the place of the algorithm's own; what is
+            (`rlbook train --help` lists them), in place of the algorithm's own; what is
             given beside it counts more.
-        config: all hyper-parameters at once, such as `PPO.Config(clip=0.1)`, in the place of the
+        config: all hyper-parameters at once, such as `PPO.Config(clip=0.1)`, in place of the
             preset's; what is named beside it counts more.
         callbacks: an object, or several, with methods `on_report`, `on_episode` or `on_evaluation`, which are
             called as the three functions below.

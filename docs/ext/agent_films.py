@@ -1,7 +1,7 @@
 """Opens each algorithm's page with a film of its agent, its learning curve beside the optimum, and
 how to try it: a command, and a page to play with that is set to it.
 
-The pictures are those of docs/films.py. The block is put behind the page's title when the page is
+The pictures are those of docs/films.py. The block is put after the page's title when the page is
 read, so that no page can be without it, and none has to say it.
 """
 
@@ -96,7 +96,7 @@ CURVES = {
 
 
 def opening(name: str) -> str:
-    """What stands behind the title of an algorithm's page, as Markdown."""
+    """What follows the title of an algorithm's page, as Markdown."""
     link = f"```{{try-it}} {name}\n```\n"
     if name not in films.FILMS:
         return f"\n{link}"
@@ -143,7 +143,7 @@ class TryIt(SphinxDirective):
 
 
 def open_page(app: Sphinx, page: str, source: list[str]) -> None:
-    """Puts the opening behind the title of an algorithm's page."""
+    """Puts the opening after the title of an algorithm's page."""
     folder, _, name = page.rpartition("/")
     if folder == "algorithms" and name in ALGORITHMS:
         title, _, rest = source[0].partition("\n")

@@ -2,7 +2,7 @@
 
 The docstrings are Markdown with `Args:`, `Returns:` and `Raises:` sections, so each entry is a
 directive of Sphinx's Python domain with the docstring as its body. A dataclass field is described
-by the comment behind it, as everywhere in the library.
+by the comment after it, as everywhere in the library.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INTERNAL = (
     " without notice."
 )
 INTRODUCTION = """\
-Generated from the code: signatures, docstrings, and the comments behind hyper-parameters. `import rlbook` is enough for everyday use; it
+Generated from the code: signatures, docstrings, and the comments after hyper-parameters. `import rlbook` is enough for everyday use; it
 loads torch and transformers only when something needs them. What stands on this page is public, and changes only with a line in the
 changelog. Everything else is on [a page of its own](internals.md)."""
 
@@ -308,7 +308,7 @@ def _field_list(section: str, text: str) -> str:
 
 
 def index_page(names: list[str]) -> str:
-    """Public names by group; behind them, out of sight, the order of their pages."""
+    """Public names by group; after them, out of sight, the order of their pages."""
     parts, rest = ["# API reference", INTRODUCTION], [name for name in names if has_public(name)]
     for title, packages in PUBLIC.items():
         rows = [

@@ -2,7 +2,7 @@
 
 {pseudocode} ppo         the pseudocode in the docstring of the algorithm's file
 {quick-facts} ppo        a table; lines of the body come first, what the class says follows
-{hyperparameters} ppo    the fields of the config, with the comments behind them
+{hyperparameters} ppo    the fields of the config, with the comments after them
 {logged-numbers} ppo     the class's METRICS
 {all-logged-numbers}     every logged number, with unit, healthy values and what others mean
 {whole-file} ppo         the file, folded up

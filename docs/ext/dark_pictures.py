@@ -117,7 +117,7 @@ def dark_name(light: str) -> str:
 
 
 def add_dark_forms(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Behind each picture its dark form. The style sheet of the theme hides one of the two."""
+    """After each picture its dark form. The style sheet of the theme hides one of the two."""
     if app.builder.format != "html" or app.tags.has(one_file.TAG):
         return
     for light in list(doctree.findall(nodes.image)):

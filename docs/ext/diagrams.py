@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 
 class Diagram(SphinxDirective):
-    """The name; behind `backups`, those of the methods."""
+    """The name; after `backups`, those of the methods."""
 
     required_arguments = 1
     optional_arguments = len(drawings.BACKUPS)

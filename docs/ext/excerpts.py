@@ -58,7 +58,7 @@ def excerpt(path: str, name: str, first: str | None = None, last: str | None = N
 
 
 def body(path: str, name: str) -> list[str]:
-    """The lines of a function behind its signature and its docstring, dedented."""
+    """The lines of a function after its signature and its docstring, dedented."""
     lines = lines_of(path, name)
     definition: ast.AST = ast.parse("\n".join(lines)).body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -67,10 +67,10 @@ def body(path: str, name: str) -> list[str]:
 
 
 def difference(path: str, old: str, new: str) -> list[str]:
-    """What turns the body of one function into that of another: all lines, each behind " ", "-" or
+    """What turns the body of one function into that of another: all lines, each after " ", "-" or
     "+"."""
     whole = difflib.unified_diff(body(path, old), body(path, new), n=10_000, lineterm="")
-    return list(whole)[3:]  # behind the three lines of a patch's head
+    return list(whole)[3:]  # after the three lines of a patch's head
 
 
 def changes(lines: list[str]) -> int:

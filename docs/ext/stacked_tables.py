@@ -1,5 +1,5 @@
 """Wide tables on a phone: where the columns have no room beside each other, a row becomes a small
-list, each cell behind its column's name.
+list, each cell after its column's name.
 
 The page stays a table. A cell carries the name of its column, which only a narrow page shows; which
 tables need it is worked out from their words while the site is built.
@@ -49,7 +49,7 @@ def _stackable(table: re.Match[str]) -> str:
 
 
 def _named(row: str, names: list[str]) -> Iterator[str]:
-    """A row whose cells behind the first carry their column's name."""
+    """A row whose cells after the first carry their column's name."""
     end = 0
     for column, cell in enumerate(CELL.finditer(row)):
         yield row[end : cell.end(1)]
@@ -103,6 +103,6 @@ def stack(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    # behind `wrapped_code`, which says where names may be broken
+    # after `wrapped_code`, which says where names may be broken
     app.connect("html-page-context", stack, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,9 @@
 """Code on narrow pages: nothing is cut, nothing is scrolled sideways, and Python still reads as
 Python.
 
-A long line goes on below, behind its own indentation: before a point or behind a bracket if there
+A long line goes on below, after its own indentation: before a point or after a bracket if there
 is no space, and never within a word with strokes in it, such as `--out` or `1e-3`. A drawing made
-of text stays whole and becomes smaller. A long name may be broken behind a point, a stroke or an
+of text stays whole and becomes smaller. A long name may be broken after a point, a stroke or an
 equals sign, and nowhere else; a name is long at 13 characters in a table, and at 27 elsewhere.
 """
 

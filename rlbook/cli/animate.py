@@ -75,7 +75,7 @@ def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
     )
     from rlbook.plots import animate
 
-    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
         written = animate(
             algorithm,
             env,

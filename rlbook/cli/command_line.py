@@ -160,7 +160,7 @@ def named_algorithm(words: list[str]) -> str | None:
     """The algorithm that the command line names; None where it names none.
 
     Raises:
-        RequestError: the first argument is no algorithm.
+        RequestError: the first argument is not an algorithm.
     """
     plain: list[str] = []
     previous = ""

@@ -63,7 +63,7 @@ def train(words: Sequence[str]) -> int:
                 display(run)
                 log(run)
 
-            with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+            with contextlib.redirect_stdout(sys.stderr):  # an environment's output, not a result
                 run = (
                     _resume_run(training, folder, on_report)
                     if training.resume
@@ -94,7 +94,7 @@ def train(words: Sequence[str]) -> int:
 
 
 def _draw_curve(run: Run) -> None:
-    """A picture that cannot be drawn is no failure of the run."""
+    """A picture that cannot be drawn is not a failure of the run."""
     from rlbook.plots import save_curve
 
     try:
@@ -204,7 +204,7 @@ def export(words: Sequence[str]) -> Shown:
         return options.json, run_export(options)
     from rlbook.runs.exporting import export as write
 
-    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+    with contextlib.redirect_stdout(sys.stderr):  # an environment's output, not a result
         facts = write(
             options.folder,
             options.out,

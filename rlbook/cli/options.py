@@ -483,7 +483,7 @@ def parse(
 
     Raises:
         RequestError: an option that does not exist (the nearest is named), a value too many, one
-            missing, or one that is no number where a number belongs.
+            missing, or one that is not a number where a number belongs.
     """
     complaint, shown = io.StringIO(), _Shown()
     settings: dict[str, Any] = {
@@ -517,7 +517,7 @@ def asks_for_help(argv: Sequence[str]) -> bool:
 
 
 def _with_values(options: Any) -> Any:
-    """The options, those of their groups included, with values in the place of texts that can be
+    """The options, those of their groups included, with values in place of texts that can be
     read without further knowledge."""
     read: dict[str, Any] = {}
     for item in dataclasses.fields(options):

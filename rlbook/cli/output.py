@@ -205,7 +205,7 @@ def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
 
 def fill_text(text: str) -> str:
     """Paragraphs within the width; an indented line stays as it is, but for a command, which is
-    continued behind a backslash."""
+    continued after a backslash."""
     lines: list[str] = []
     for is_prose, block in itertools.groupby(text.splitlines(), _is_prose):
         if is_prose:

@@ -88,7 +88,7 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
 
     display = _Display()
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
             facts = run_recipe(
                 found,
                 folder,

@@ -81,7 +81,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
         return options.json, _rows(options, source, out, env_kwargs, given)
     from rlbook.runs.episode_recording import record
 
-    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
         facts = record(
             source,
             Path(out),

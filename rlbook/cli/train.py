@@ -241,7 +241,7 @@ def free_folder(training: Training, last: str) -> Path:
 
 
 def new_budget(training: Training, held: Request) -> dict[str, int]:
-    """The budget that a resumed run is given in the place of the one it has, where it is
+    """The budget that a resumed run is given in place of the one it has, where it is
     another."""
     asked = {name: training.options[name] for name in BUDGETS if name in training.options}
     return {} if asked == budgets_of(held.options) else asked

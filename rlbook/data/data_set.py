@@ -82,7 +82,7 @@ class DataSet(ABC, Generic[Batch_]):
         return np.sort(order[: self._held_out])
 
     def shuffle(self, rng: np.random.Generator) -> None:
-        """Shuffles the rows anew in each pass with `rng`, which the data set owns from now on.
+        """Shuffles the rows again in each pass with `rng`, which the data set owns from now on.
 
         Raises:
             ValueError: a pass has begun.

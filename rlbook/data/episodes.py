@@ -30,7 +30,7 @@ class Episode:
     action: NDArray[np.generic]  # [T] or [T, A]
     reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
     terminated: bool = True  # False: cut off by a limit
-    # [O], what was seen behind the last action; None where nobody kept it
+    # [O], what was seen after the last action; None where it was not kept
     last_obs: NDArray[np.generic] | None = None
     # [T], which actions are to be learned from, as one's own turns of a chat; None: all
     counts: NDArray[np.bool_] | None = None

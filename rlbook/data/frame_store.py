@@ -37,8 +37,8 @@ class FrameStore:
 
     An episode of T steps has T + 1 frames, its true last one among them, whether it ended or was
     cut. The first frame of an episode, which the environment repeats to fill the stack, is stored
-    once as well. Where an observation does not continue the one before it, or is no stack at all,
-    its frames are stored anew: what comes back is always what was given, byte for byte.
+    once as well. Where an observation does not continue the one before it, or is not a stack,
+    its frames are stored again: what comes back is always what was given, byte for byte.
 
     Frames lie in blocks. A full block never changes, so a checkpoint that holds it need not be
     written again; a block that no stored transition shows any more is dropped.
@@ -191,7 +191,7 @@ class FrameStore:
         """The inverse of `state_dict`; full blocks in memory are taken over without a copy.
 
         Raises:
-            ValueError: these are no frames of this shape, or their numbers do not fit.
+            ValueError: these are not frames of this shape, or their numbers do not fit.
         """
         self.block, self.count = (saved_count(name, state[name]) for name in ("block", "count"))
         full, rest = state["full"], state["last"]
@@ -221,14 +221,14 @@ class FrameStore:
 
 
 def frame_store(env: VectorEnv, capacity: int, folder: Path | None = None) -> FrameStore | None:
-    """An empty store for the observations of a vector environment; None where they are no images.
+    """An empty store for the observations of a vector environment; None where they are not images.
 
     Args:
         env: has `frame_stack`, the frames of an observation, where it stacks any.
         capacity, folder: as of a `FrameStore`.
 
     Raises:
-        ValueError: a folder for observations that are no images.
+        ValueError: a folder for observations that are not images.
     """
     space = env.single_observation_space
     if not is_image(space):

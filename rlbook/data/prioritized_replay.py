@@ -19,7 +19,7 @@ class Priorities:
 
     P(i) = p_i / Σ_k p_k,   p_i = (|δ_i| + 1e-6)^ω
 
-    Drawing is exact: uniform numbers are looked up in the cumulative sums of p, computed anew for
+    Drawing is exact: uniform numbers are looked up in the cumulative sums of p, computed again for
     every minibatch, so that each draw knows the priorities as the last update left them. That costs
     one pass over the rows there are, which for 50 000 is quicker than sixteen levels of a tree.
 

@@ -16,7 +16,7 @@ first.
     … with chosen, rejected          the better of two, after conversations, an instruction or a
                                      question                            (LLaMA-Factory, Orca)
     prompt, answer                   one answer
-    question, answer                 one answer, which stands behind "####" if there is one (GSM8K)
+    question, answer                 one answer, which follows "####" if there is one (GSM8K)
     prompt                           no answer: an `Example` alone
 
 A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a

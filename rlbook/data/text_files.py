@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Item = TypeVar("Item", covariant=True)
-LONGEST_LINE = 16_000_000  # bytes; more is no row of text
+LONGEST_LINE = 16_000_000  # bytes; more is not a row of text
 CHUNK = 1 << 20
 
 
@@ -216,7 +216,7 @@ def _number(cell: str) -> float | str:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 CELLS: dict[str, Callable[[str], object]] = {"label": _truth, "margin": _number}
-"""Columns of CSV files whose cells are no texts; what cannot be converted stays a text, which the
+"""Columns of CSV files whose cells are not texts; what cannot be converted stays a text, which the
 row's form then refuses."""
 PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
 """First bytes of a compressed file → by what it was compressed."""
@@ -228,12 +228,12 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
     with io.TextIOWrapper(file, encoding="utf-8-sig") as characters:
         while True:
             where = f"{path}, row {row + 1}"
-            at = _behind_blanks(text, at)
+            at = _skip_blanks(text, at)
             if row and text[at : at + 1] == "]":
                 break
             if text[at : at + 1] not in ("," if row else "["):
                 raise RequestError(f"{where} must follow a comma, got {text[at : at + 20]!r}")
-            start = _behind_blanks(text, at + 1)
+            start = _skip_blanks(text, at + 1)
             if not row and text[start : start + 1] == "]":
                 at = start
                 break
@@ -256,7 +256,7 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
 
 def _check_end(characters: io.TextIOWrapper, path: Path, text: str, at: int, line: int) -> None:
     """Raises RequestError if anything follows an array that ends before `text[at]`."""
-    while (end := _behind_blanks(text, at)) == len(text):
+    while (end := _skip_blanks(text, at)) == len(text):
         line, text, at = line + text.count("\n"), _piece(characters, path), 0
         if not text:
             return
@@ -264,7 +264,7 @@ def _check_end(characters: io.TextIOWrapper, path: Path, text: str, at: int, lin
     raise RequestError(f"{path}, line {place}: nothing may follow the end of the array, got {got}")
 
 
-def _behind_blanks(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     """The position after the whitespace that starts at `at`."""
     found = _BLANKS.match(text, at)
     return at if found is None else found.end()

@@ -89,7 +89,7 @@ def symptoms(
 
 def observation_scales(recipe: EnvRecipe) -> list[float]:
     """The standard deviation of each component of an environment's observations, acting at random;
-    empty where they are no vector."""
+    empty where they are not a vector."""
     env = recipe.make()
     try:
         if not isinstance(env.observation_space, Box) or len(env.observation_space.shape) != 1:

@@ -50,7 +50,7 @@ def provide(env_id: str) -> None:
     family = _family(env_id)
     if family is None:
         return
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # what a package prints is no result
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # a package's output is not a result
     for module in family.modules:
         try:
             importlib.import_module(module)
@@ -104,7 +104,7 @@ def _register_games() -> None:
 
 
 def _replace(theirs: str, ours: str) -> None:
-    """Registers games anew, in the variant that supports snapshots within an episode."""
+    """Registers games again, in the variant that supports snapshots within an episode."""
     gymnasium.registry.update(
         {
             name: replace(spec, entry_point=ours)

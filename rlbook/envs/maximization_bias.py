@@ -23,8 +23,8 @@ class MaximizationBias(TabularEnv):
     """
     ## Description
     From A an agent goes right, where the episode ends, or left to B, where each of many actions
-    ends it and pays a noisy reward, on average less than nothing. Whoever takes the largest of B's
-    estimates for its value, as Q-learning does, goes left too often.
+    ends it and pays a noisy reward, on average less than nothing. An agent that takes the largest of
+    B's estimates for its value, as Q-learning does, goes left too often.
 
     ```
     [B]  A   T

@@ -17,7 +17,7 @@ Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
 
 
 class WrongObservation(ValueError):
-    """What was to be acted on is no observation of the environment's, nor a batch of them."""
+    """What was to be acted on is not an observation of the environment's, nor a batch of them."""
 
 
 def is_batch(space: spaces.Space, observation: Elements) -> bool:

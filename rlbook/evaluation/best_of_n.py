@@ -1,6 +1,6 @@
 """Selects one of several completions: best-of-n with a judge, and majority vote.
 
-    write n completions of a prompt, each drawn anew
+    write n completions of a prompt, each drawn independently
     best of n    the one that the judge scores highest: by the mean log-probability of its tokens, by a critic (V of the text before the
                  last token), by a reward model, or by the verifier, which is pass@n: what no judge
                  can surpass

@@ -3,8 +3,8 @@
     acc        the choice with the highest log π(choice|prompt)
     acc_norm   the highest of that divided by the choice's characters, so that short ones have no head start
 
-The end token is no part of a choice. `rlbook.evaluation.lm_eval_tasks` asks lm-evaluation-harness the
-same questions.
+The end token does not belong to a choice. `rlbook.evaluation.lm_eval_tasks` asks
+lm-evaluation-harness the same questions.
 """
 
 from __future__ import annotations

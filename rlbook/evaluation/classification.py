@@ -198,7 +198,7 @@ def of_reward_model(
         threshold: as in `classify`.
 
     Raises:
-        RequestError: it is no reward model, or the data cannot be read or hold nothing to be tested
+        RequestError: it is not a reward model, or the data cannot be read or hold nothing to test
             on.
     """
     from rlbook.algorithms.imitation.reward_model import RewardModel

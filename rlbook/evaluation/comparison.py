@@ -131,7 +131,7 @@ def compare(
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
-        RequestError: no run, a folder that is no run's, or a run in which no episode was played.
+        RequestError: no run, a folder that is not a run's, or a run in which no episode was played.
     """
     rows, repeats = rows_and_repeats(runs, seed=seed)
     for repeat in repeats:
@@ -275,7 +275,7 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
     """The mean of the middle half of the scores [..., R] along the last axis; scores at its
     boundaries are weighted fractionally.
 
-    Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the
+    Of n scores n/4 are left out on each side; where that is not an integer, a score counts by the
     part of it that is left.
     """
     assert axis in (-1, scores.ndim - 1)

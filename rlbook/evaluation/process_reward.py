@@ -12,7 +12,7 @@ solution's score is its worst step, or the product of all.
 
 Source: Lightman et al. 2023, arXiv:2305.20050 (labels by people); labels by rollouts: Wang et al.
 2023 (Math-Shepherd), arXiv:2312.08935, section 3.3. Deliberate difference: a head that
-reads the text before and after a step, in place of the probability of a "+" token behind it.
+reads the text before and after a step, in place of the probability of a "+" token after it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A preset's `expected` was measured over several seeds (`docs/measure.py` writes it). One more run,
 of whatever seed on whatever machine, should fall into its prediction interval; a run that does
-better than that is no failure. Where all seeds agreed it is a point. The run that is judged has few
+better than that does not fail. Where all seeds agreed it is a point. The run that is judged has few
 episodes too, so it fails only where it is lower by more than its own evaluation can err.
 """
 

@@ -7,7 +7,7 @@ values lie in blocks of all columns there will be, and a mask says which are wri
 
     the first steps are computed one kernel after another, which also warms the libraries
     then a step is recorded, and every later one copies its tokens in and replays it
-    rows that leave change all shapes: a few steps later it is recorded anew
+    rows that leave change all shapes: a few steps later it is recorded again
 
 Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. The plain form is
 `rlbook.llm.models.causal_lm.CausalDecoder`; attention over columns that are masked adds up in
@@ -138,7 +138,7 @@ class GraphDecoder(CausalDecoder):
         return logits
 
     def _compute(self) -> Tensor:
-        """Logits [N, V] behind `token`, which is written to the column `at`; once or twice is the
+        """Logits [N, V] after `token`, which is written to the column `at`; once or twice is the
         same."""
         self.mask.index_fill_(3, self.at, True)
         inputs = {"attention_mask": self.mask, "position_ids": self.position}

@@ -150,10 +150,10 @@ def _hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
 
     Args:
         trunk: a `LlamaModel`, `Qwen2Model` or `Qwen3Model`.
-        rows: B completions of T tokens behind U prompts of P, and all behind a prefix of C.
+        rows: B completions of T tokens after U prompts of P, and all after a prefix of C.
 
     Returns:
-        [B, T + 1, d]: column 0 stands behind the prompt, column t behind t completion tokens.
+        [B, T + 1, d]: column 0 comes after the prompt, column t after t completion tokens.
     """
     (count, width), (batch, time), shared = (
         rows.prompt.shape,
@@ -237,7 +237,7 @@ def _through_layer(
 
 
 class _Attention:
-    """Attention over prefix, prompts and completions laid behind each other: q [M, H, D], k and v
+    """Attention over prefix, prompts and completions laid one after the other: q [M, H, D], k and v
     [M, K, D] → [M, H·D]."""
 
     def __init__(self, sizes: LlamaSizes, rows: PromptRows, scale: float | None = None) -> None:
@@ -271,7 +271,7 @@ class _Attention:
 
     def _heard(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Where there is no mask, each token looks at those before it and at itself. [.., H·D], row
-        behind row."""
+        after row."""
         out = F.scaled_dot_product_attention(
             q,
             k,
@@ -523,7 +523,7 @@ class LlamaDecoder:
         return torch.polar(torch.full_like(angle, embedding.attention_scaling), angle)
 
     def _padding_bias(self) -> Tensor:
-        """[N·K, 1, S]: -inf on padding, which stands behind the prefix, and 0 elsewhere."""
+        """[N·K, 1, S]: -inf on padding, which comes after the prefix, and 0 elsewhere."""
         column = torch.arange(self.capacity) - self.shared
         real = (column < 0) | (column >= self.padding[:, None])
         bias = torch.zeros(real.shape, dtype=self.dtype).masked_fill(~real, -torch.inf)

@@ -26,7 +26,7 @@ _EVERYWHERE = [
 
 
 def is_unmodified(module: nn.Module) -> bool:
-    """No hook on this module, and no `forward` put in the place of its class's."""
+    """No hook on this module, and no `forward` put in place of its class's."""
     inside = module.__dict__
     return not (
         inside["_forward_hooks"]

@@ -136,7 +136,7 @@ def _lstm(
     core: RecurrentCore, features: Tensor, state: Tensor, starts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """PyTorch's own LSTM, which on the CPU is oneDNN's. It has no resets; so a step is put in where
-    an episode starts, whose input closes all gates: it leaves h = 0 and c = 0. Behind shorter rows
+    an episode starts, whose input closes all gates: it leaves h = 0 and c = 0. After shorter rows
     come steps whose input keeps c. State: see `RecurrentCore`."""
     before = state.masked_fill(starts[0][:, None], 0.0)
     weights: list[Tensor] = [core.input_weight, core.state_weight, core.input_bias, core.state_bias]
@@ -150,8 +150,8 @@ def _lstm(
     most = int(wiped[-1].max())
     place = (torch.arange(steps)[:, None] + wiped) * rows + torch.arange(rows)
     inputs = features.new_zeros(steps + most, rows, width + 2)
-    behind = torch.arange(steps + most)[:, None] >= steps + wiped[-1]
-    inputs[..., width], inputs[..., width + 1] = ~behind, behind
+    beyond = torch.arange(steps + most)[:, None] >= steps + wiped[-1]
+    inputs[..., width], inputs[..., width + 1] = ~beyond, beyond
     seen = torch.cat([features, features.new_zeros(steps, rows, 2)], -1)
     inputs = inputs.flatten(0, 1).index_copy(0, place.flatten(), seen.flatten(0, 1))
     closing = _gates(core, WIPE, features), _gates(core, KEEP, features)

@@ -66,12 +66,12 @@ def gae(
     )
     ended = terminated | truncated
     if valid is not None:
-        next_value = _value_behind_gaps(value, next_value, terminated, ended, valid)
+        next_value = _value_after_gaps(value, next_value, terminated, ended, valid)
     delta = td_target(reward, terminated, next_value, gamma) - value
     return backward_sum(delta, ended, gamma * gae_lambda, valid)
 
 
-def _value_behind_gaps(
+def _value_after_gaps(
     value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor
 ) -> Tensor:
     """`next_value`, except that at the last valid step before a gap it is the value of the step
@@ -82,11 +82,11 @@ def _value_behind_gaps(
     if not before_gap.any():
         return next_value
     successor = next_value.masked_fill(terminated, 0.0)
-    behind = successor[-1]
+    after = successor[-1]
     result = next_value.clone()
     for t in range(len(value) - 1, -1, -1):
-        result[t] = torch.where(before_gap[t], behind, next_value[t])
-        behind = torch.where(valid[t], value[t], torch.where(ended[t], successor[t], behind))
+        result[t] = torch.where(before_gap[t], after, next_value[t])
+        after = torch.where(valid[t], value[t], torch.where(ended[t], successor[t], after))
     return result
 
 

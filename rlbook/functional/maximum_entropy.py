@@ -73,7 +73,7 @@ def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float |
     Returns:
         A scalar, minimised; its gradient in log α is mean(H) - H̄.
 
-    Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, with log α in the place of α, as in the
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, with log α in place of α, as in the
     authors' code: the same sign, and steps of one size however small α is.
     """
     return log_alpha * (entropy.detach().mean() - target_entropy)

@@ -137,8 +137,8 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
 
 
 def _register_class(module: ModuleType, name: str) -> str:
-    """The id behind `module:Name`. Where that names no id but an environment's class in the module,
-    or a function that makes one, it is registered as "module/Name"."""
+    """The id that `module:Name` stands for. Where that names no id but an environment's class in
+    the module, or a function that makes one, it is registered as "module/Name"."""
     space = module.__name__.replace(".", "-")
     inner = name.removeprefix(f"{space}/")
     if name in gymnasium.registry or not callable(getattr(module, inner, None)):
@@ -524,7 +524,7 @@ def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymna
 
 
 def _advice(env: object) -> str:
-    """How an object that is no environment becomes one."""
+    """How an object that is not an environment becomes one."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         return f"; give a single environment, and num_envs={env.num_envs}"
     if hasattr(env, "reset") and hasattr(env, "step"):

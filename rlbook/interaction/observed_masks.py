@@ -98,13 +98,13 @@ def _split(obs: object, info: dict[str, Any], keys: tuple[str, ...]) -> tuple[An
 
 
 def with_mask_in_info(env: gymnasium.Env) -> gymnasium.Env:
-    """The environment, behind `ObservedMask` if its observations hold a mask."""
+    """The environment, wrapped in `ObservedMask` if its observations hold a mask."""
     holds = keys_beside_mask(env.observation_space, env.action_space)
     return ObservedMask(env) if holds else env
 
 
 def with_masks_in_info(env: VectorEnv) -> VectorEnv:
-    """The vector environment, behind `ObservedMasks` if its observations hold a mask."""
+    """The vector environment, wrapped in `ObservedMasks` if its observations hold a mask."""
     holds = keys_beside_mask(env.single_observation_space, env.single_action_space)
     return ObservedMasks(env) if holds else env
 

@@ -89,7 +89,7 @@ class Preprocessing:
         }
 
     def wrap(self, env: gymnasium.Env, name: str) -> gymnasium.Env:
-        """The environment behind the wrappers that are asked for.
+        """The environment in the wrappers that are asked for.
 
         Args:
             env: as it was made.

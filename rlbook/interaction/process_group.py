@@ -49,7 +49,7 @@ def place() -> Place:
     only process.
 
     Raises:
-        RequestError: the variables are no numbers.
+        RequestError: the variables are not numbers.
     """
     if any(name not in os.environ for name in VARIABLES):
         return Place(0, 1)

@@ -133,7 +133,7 @@ def plain_spec(model: object, space: spaces.Space) -> ModelSpec:
     """Reads a model of which nothing but the `network` may be said, for the networks of `space`.
 
     Raises:
-        ValueError: it says more, or names filters and the observations are no images.
+        ValueError: it says more, or names filters and the observations are not images.
     """
     spec = ModelSpec.from_value(model) or ModelSpec()
     for name in spec.explicit_fields():
@@ -211,7 +211,7 @@ def _size(space: spaces.Space) -> int:
 
 
 def check_network(spec: ModelSpec, space: spaces.Space) -> None:
-    """Raises ValueError if filters are named and the observations are no images, or if a network of
+    """Raises ValueError where filters are named for observations without images, or if a network of
     the user's own is only named."""
     if spec.names_own_network:
         raise ValueError(f"the model's network {spec.network} is not imported; give its class")

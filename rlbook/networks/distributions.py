@@ -314,10 +314,10 @@ def _draw(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
         block = (cumulative <= threshold).sum(-1).clamp(max=in_block.shape[-1] - 1)
         inside = weight[each, block]  # [N, 512]
         before = (cumulative[each, block] - in_block[each, block])[:, None]
-        behind = (before + _cumulate(inside) > threshold) & (inside > 0)
+        beyond = (before + _cumulate(inside) > threshold) & (inside > 0)
         # rounded away: the last one that is possible
         last = (inside > 0).long().cumsum(-1).argmax(-1)
-        action = block * BLOCK + torch.where(behind.any(-1), behind.long().argmax(-1), last)
+        action = block * BLOCK + torch.where(beyond.any(-1), beyond.long().argmax(-1), last)
     return action, (shifted[each, action] - total.log()).float()
 
 

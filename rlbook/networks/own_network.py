@@ -5,7 +5,7 @@
         def forward(self, x): ...              # [B, *space.shape] → [B, 64]
 
 It is made from the space alone, as Stable-Baselines3's feature extractors are; one of those serves
-as it is, with `features_dim` in the place of `features_size`. What it sees is what the agent sees,
+as it is, with `features_dim` in place of `features_size`. What it sees is what the agent sees,
 in the form that they expect: float32 vectors [O], or images [C, H, W] of numbers in [0, 1].
 
 Its weights come from torch's global generator, which for that time is seeded by the run's.

@@ -130,7 +130,7 @@ class Policy(nn.Module):
     named: bool = False
     """Whether all its first weights stand in a folder, where they can be read again."""
     packing: int | None = None
-    """Tokens of a row that holds several texts, where `evaluate` lays them behind each other."""
+    """Tokens of a row that holds several texts, where `evaluate` lays them one after the other."""
     splits: ClassVar[bool] = False
     """Whether several processes share its acting, too, and what it computes without gradients: one
     so small acts sooner than it could be told of."""

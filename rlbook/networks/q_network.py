@@ -35,7 +35,7 @@ class QSettings:
 class QNetwork(nn.Module):
     """Q(s, ·), optionally distributional (as the mean over atoms) and optionally noisy.
 
-    Images pass through filters, which have no noise. Of the hidden layers behind them a dueling
+    Images pass through filters, which have no noise. Of the hidden layers after them a dueling
     network's streams have the last one each for itself and share the others.
 
     Args:

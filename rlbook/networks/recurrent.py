@@ -45,7 +45,7 @@ Source: Jozefowicz, Zaremba & Sutskever 2015, proceedings.mlr.press/v37/jozefowi
 
 
 class RecurrentCore(nn.Module):
-    """[T, B, F] → [T, B, H]: a GRU or an LSTM, which may start anew at any step.
+    """[T, B, F] → [T, B, H]: a GRU or an LSTM, which may be reset at any step.
 
     Args:
         kind: "gru" or "lstm".

@@ -56,7 +56,7 @@ class RecurrentMemory:
         self.state = self.state.masked_fill(here[:, None], 0.0)
 
     def clear(self) -> None:
-        """All environments start anew."""
+        """All environments start again."""
         self.state = self.before = None
 
     def as_array(self) -> NDArray[np.floating[Any]]:

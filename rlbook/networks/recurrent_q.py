@@ -34,7 +34,7 @@ class RecurrentQ(nn.Module):
         num_actions: A.
         hidden_sizes: units of the torso's layers; the core has as many as the last of them.
         generator: draws the weights.
-        settings: `recurrent` names the core; `dueling` the streams behind it.
+        settings: `recurrent` names the core; `dueling` the streams that follow it.
         network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
         activation: of the torso's layers, "tanh" or "relu".
 

@@ -125,7 +125,7 @@ class Board:
         return self.walls.size
 
     def action_text(self, state: int, action: int) -> str:
-        """An action that is no direction, as it is written into a cell: a number, or the first
+        """An action that is not a direction, as it is written into a cell: a number, or the first
         letter of its name."""
         if self.amounts is not None:
             return str(int(self.amounts[state, action])).replace("-", "−")

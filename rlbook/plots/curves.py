@@ -149,7 +149,7 @@ def plot_curves(
         The figure.
 
     Raises:
-        RequestError: a folder that is no run's, a run in which no episode has ended and nothing was
+        RequestError: a folder without a run, a run in which no episode has ended and nothing was
             evaluated, or a file that cannot be written.
     """
     if out is not None:

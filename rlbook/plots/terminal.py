@@ -88,7 +88,7 @@ class Terminal:
 
     def redraw(self, text: str) -> None:
         """Lines that take the place of those before, so that pictures move; one below the other
-        where this is no terminal."""
+        where this is not a terminal."""
         if self._drawn:
             self.stream.write(
                 "\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J"

@@ -24,7 +24,7 @@ def main(words: Sequence[str]) -> int:
     folder, *rest = words
     trusted = "--allow-import" in rest
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
             facts = run_command(
                 Path(folder),
                 [word for word in rest if word != "--allow-import"],

@@ -43,7 +43,7 @@ from rlbook.runs.options import NAMES
 from rlbook.runs.request import Request
 
 KINDS = ("train", "make", "export")
-RESERVED = ("measure", "defaults", "done")  # words that are no names of stages
+RESERVED = ("measure", "defaults", "done")  # words that are not names of stages
 DATA = "data.jsonl"
 DOES = {"train": "trains", "make": "makes data", "export": "exports a model"}
 NAMEABLE = {

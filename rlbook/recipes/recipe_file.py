@@ -114,7 +114,7 @@ def merge_arguments(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree
 
 
 def limit(tree: Tree, max_samples: int) -> None:
-    """Puts a number in the place of each stage's `max_samples`."""
+    """Puts a number in place of each stage's `max_samples`."""
     limited = [
         stage
         for stage in tree["stages"].values()

@@ -87,7 +87,7 @@ class Inspector:
         load: reads the agent of a run's folder, for a reward model that pays.
 
     Raises:
-        RequestError: the agent has no policy network, or its actions are no finite set.
+        RequestError: the agent has no policy network, or its actions are not a finite set.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class RunOptions:
     noop_starts: AtLeast0 = None
     # Atari: in training, a lost life ends the future of a value estimate, and the game goes on
     episodic_life: Switch = None
-    # false: an entry action_mask of an observation is no mask but a part of what the agent sees
+    # false: an entry action_mask of an observation is not a mask but a part of what the agent sees
     # (default: true)
     read_masks: Switch = None
 
@@ -176,7 +176,7 @@ class SeveralSeeds:
 
 
 def _check_counts(options: RunOptions | SeveralSeeds) -> None:
-    """Puts whole numbers in the place of what was given. Raises RequestError where one is none, or
+    """Puts whole numbers in place of what was given. Raises RequestError where one is none, or
     outside its range."""
     for item in fields(options):
         value = getattr(options, item.name)
@@ -194,7 +194,7 @@ def budgets_of(options: RunOptions) -> dict[str, int]:
 
 
 def _finite(name: str, value: object) -> float:
-    """The value as a float. Raises RequestError where it is no finite number."""
+    """The value as a float. Raises RequestError where it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise RequestError(f"{name} must be a finite number, got {value!r}")
     return float(value)

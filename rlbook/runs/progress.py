@@ -118,8 +118,8 @@ class _Bar:
         self._say(run)
         mean = recent_return(run)
         head = "" if mean is None else f"return {mean:.2f} "
-        behind = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
-        self.bar.bar_format = bar_format(head, behind, total is not None, columns())
+        tail = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
+        self.bar.bar_format = bar_format(head, tail, total is not None, columns())
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
     def _say(self, run: RunState) -> None:
@@ -168,7 +168,7 @@ def columns() -> int:
         return shutil.get_terminal_size().columns
 
 
-def bar_format(head: str, behind: str, ends: bool, width: int) -> str:
+def bar_format(head: str, tail: str, ends: bool, width: int) -> str:
     """tqdm's format string: the return, the bar, and the fields after it that leave the bar its 20
     characters."""
     if not ends:
@@ -178,7 +178,7 @@ def bar_format(head: str, behind: str, ends: bool, width: int) -> str:
     return (
         head
         + "{percentage:3.0f}%|{bar}|"
-        + (behind + "," if fixed + len(behind) + 1 + BAR <= width else "")
+        + (tail + "," if fixed + len(tail) + 1 + BAR <= width else "")
         + left
     )
 

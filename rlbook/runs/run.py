@@ -351,7 +351,7 @@ class Run(RunViews):
             self.seconds = parts | {"learn": max(0.0, rest)} | self.seconds
 
     def _write_seconds(self) -> None:
-        """Adds the seconds to those in the folder. They differ from run to run, so they are no part
+        """Adds the seconds to those in the folder. They differ between runs, so they are not part
         of the log or of a checkpoint."""
         if self.folder is None:
             return

@@ -1,8 +1,8 @@
 """RUN/tokens.jsonl: an `Inspector`'s result at each report of a run, one JSON object per line after
 a header line.
 
-The file is no part of the run: its bytes, its checkpoints and its random numbers are the same with
-it and without. A resumed run cuts off what lies behind its checkpoint, and goes on.
+The file is not part of the run: its bytes, its checkpoints and its random numbers are the same with
+it and without. A resumed run cuts off what was written after its checkpoint, and continues.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class TrainingLoop:
 
     def _evaluation(self, *, last: bool) -> Metrics:
         request, metrics = self.trained.request, self.trained.metrics
-        # half an evaluation is dropped; it begins anew when the run goes on
+        # half an evaluation is dropped; it begins again when the run continues
         with self.trained._interrupts.at_once():
             before = next(
                 (report["step"] for report in reversed(metrics) if "eval_return" in report), 0

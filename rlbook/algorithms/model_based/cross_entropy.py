@@ -39,7 +39,7 @@ def cross_entropy_method(
     """A distribution over plans near those of the highest score.
 
     Args:
-        score: [N, C, H, A] → [N, C], higher is better; a score that is no number counts as worst.
+        score: [N, C, H, A] → [N, C], higher is better; a score of NaN counts as worst.
         plans: the distribution to start from.
         rng: draws the plans.
         candidates: C, plans drawn in each iteration.

@@ -43,7 +43,7 @@ def saved_pairs(saved: object, num_states: int, num_actions: int) -> np.ndarray:
 def saved_steps(rows: object, num_states: int, num_actions: int) -> list[tuple[Any, ...]]:
     """Steps that are not counted yet, from [n, 5] numbers.
 
-    Raises ValueError, one sentence, where one is no step of S states and A actions.
+    Raises ValueError, one sentence, where one is not a step of S states and A actions.
     """
     found = np.asarray(rows)
     columns = saved_array("fresh", found.reshape(-1), np.float64).reshape(-1, 5).T

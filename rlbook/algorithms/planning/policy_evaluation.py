@@ -5,7 +5,7 @@
         for each s:  V(s) ← Σ_a π(a|s) [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]               one sweep
     until V is close enough to V^π
 
-The equation behind this update is linear, with one unknown per state, so that it can also be solved
+The update solves a linear equation, with one unknown per state, which can also be solved
 directly (`method = "linear"`). In place, a sweep uses the new values of earlier states;
 synchronously, it computes all values from the old ones, which takes more sweeps but shows how
 values propagate: after k sweeps V is the expected return of the next k steps.

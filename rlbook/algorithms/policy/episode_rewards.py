@@ -45,7 +45,7 @@ EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
 
 
 class RightAnswers(NamedTuple):
-    """What B episodes wrote, with the right answer in the place of theirs."""
+    """What B episodes wrote, with the right answer in place of theirs."""
 
     behind_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
     alone: Batch  # [B, T''], the same with empty steps

@@ -57,7 +57,7 @@ class FrozenPolicy(Agent):
 
 
 def codec_of(env: VectorEnv) -> Codec | None:
-    """Which text the ids of a token environment stand for; None where actions are no tokens."""
+    """Which text the ids of a token environment stand for; None where actions are not tokens."""
     return getattr(env.unwrapped, "codec", None)
 
 

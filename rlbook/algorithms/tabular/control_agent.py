@@ -190,7 +190,7 @@ class ControlAgent(TableAgent):
     def own_policy(self) -> np.ndarray | None:
         """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.
 
-        None of an off-policy agent, and of UCB, which is no distribution.
+        None of an off-policy agent, and of UCB, which is not a distribution.
         """
         if not self.on_policy or self.settings.exploration == UCB:
             return None

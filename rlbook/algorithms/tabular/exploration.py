@@ -223,7 +223,7 @@ def probability(memory: ControlMemory, settings: ControlSettings, state: int, ac
 def expected_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """Σ_a π(a|s) Q(s, a): the mean value of the next action, in reward units.
 
-    Not for UCB, which is no distribution.
+    Not for UCB, which is not a distribution.
     """
     total = 0.0
     for action in range(len(memory.q[state])):

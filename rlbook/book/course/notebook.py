@@ -62,7 +62,7 @@ def check(
 
 
 def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str:
-    """What `check` prints behind the name."""
+    """What `check` prints after the name."""
     if answer is None or (
         isinstance(answer, list | tuple) and any(item is None for item in answer)
     ):
@@ -117,8 +117,8 @@ def find_function(place: str) -> Callable[..., Any]:
 
 
 def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:
-    """All lines of two functions, as `lines` has them: those that go behind "-", those that come
-    behind "+", the others behind " "."""
+    """All lines of two functions, as `lines` has them: those that go after "-", those that come
+    after "+", the others after " "."""
     before, after = (lines(function).text.splitlines() for function in (old, new))
     return Lines(
         "\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff"

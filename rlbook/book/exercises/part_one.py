@@ -171,7 +171,7 @@ def epsilon_greedy(values: Array, epsilon: float) -> Array:
     },
 )
 def running_mean(rewards: Array) -> Array:
-    """The mean of the first 1, 2, 3, ... rewards: [T], without adding them up anew each time."""
+    """The mean of the first 1, 2, 3, ... rewards: [T], without adding them up again each time."""
     return np.cumsum(rewards) / np.arange(1, len(rewards) + 1)
 
 

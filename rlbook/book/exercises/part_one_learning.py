@@ -179,7 +179,7 @@ def lambda_case(rng: Generator) -> tuple[Array, Array, float]:
     "n-step-and-lambda",
     lambda rng: (*lambda_case(rng)[:2], int(rng.integers(1, 5))),
     {
-        "the value behind the n rewards is discounted n times": lambda rewards, values, n: (
+        "the value after the n rewards is discounted n times": lambda rewards, values, n: (
             sum(0.9**k * rewards[k] for k in range(n)) + values[n - 1]
         ),
         "after n rewards the table's value of the state that was reached is added": (
@@ -200,7 +200,7 @@ def n_step_return(rewards: Array, values: Array, n: int) -> float:
     "n-step-and-lambda",
     lambda_case,
     {
-        "with λ = 0 it is the one-step target: λ weighs what lies behind, and 1 − λ the table's value": lambda rewards, values, lam: (
+        "with λ = 0 it is the one-step target: λ weighs what comes later, and 1 − λ the table's value": lambda rewards, values, lam: (
             _lambda_returns(rewards, values, 1 - lam)
         ),
     },

@@ -137,7 +137,7 @@ def layer_products(n: int, d: int, f: int) -> int:
     its feed-forward part.
 
     Its matrices are those of queries, keys, values and output [d, d], and gate, up and down of d
-    and f. Attention counts all pairs of tokens, those behind the mask included.
+    and f. Attention counts all pairs of tokens, those that the mask hides included.
     """
     return n * (4 * d * d + 3 * d * f) + 2 * n * n * d
 

@@ -124,7 +124,7 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, AdvantageErrors]:
 
     Args:
         seed: of everything that is drawn.
-        groups: of `GROUP` episodes; a critic, the mean return behind each state, is learned from
+        groups: of `GROUP` episodes; a critic, the mean return from each state on, is learned from
             `CRITIC` others first.
     """
     env, model, policy = world()
@@ -165,7 +165,7 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, AdvantageErrors]:
 
 
 def mean_returns(walks: list[ResumableEpisode], states: int) -> Array:
-    """The mean return behind each visit of a state, 0 where nobody was: [S]."""
+    """The mean return from each visit of a state on, 0 where none was seen: [S]."""
     total, count = np.zeros(states), np.zeros(states)
     for walk in walks:
         np.add.at(total, walk.state, walk.reward[::-1].cumsum()[::-1])
@@ -174,7 +174,7 @@ def mean_returns(walks: list[ResumableEpisode], states: int) -> Array:
 
 
 def advantages(walk: ResumableEpisode, values: Array, gae_lambda: float) -> Array:
-    """GAE of an episode that terminated: [T], from V of its states and 0 behind them [T + 1]. λ = 0
+    """GAE of an episode that terminated: [T], from V of its states and 0 after them [T + 1]. λ = 0
     is r + V(s') - V(s)."""
     ends = torch.zeros(walk.steps, dtype=torch.bool)
     ends[-1] = True

@@ -55,7 +55,7 @@ class LadderRollout:
     action: Tensor
     log_prob: Tensor  # log π(a|s) when the action was drawn, in nats
     reward: Tensor  # in reward units
-    next_obs: Tensor  # what was seen behind the step, also where the episode ended there
+    next_obs: Tensor  # what was seen after the step, also where the episode ended there
     terminated: Tensor
     truncated: Tensor
     valid: Tensor  # false where an environment waits for the others to end their episodes

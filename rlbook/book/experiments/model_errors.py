@@ -6,7 +6,7 @@
 A pendulum is pushed at random. Ensembles learn from the first 200, 1 000 and 5 000 of these steps.
 Then they predict other episodes: each prediction starts from the last one, with the actions that
 were really taken, as when a plan is made or a rollout is imagined. The error is that of the state
-behind the last step, RMS, in standard deviations of the state; about 1 for a constant.
+after the last step, RMS, in standard deviations of the state; about 1 for a constant.
 
 Source: Chua et al. 2018, arXiv:1805.12114, section 4, on errors that add up; Janner et al. 2019,
 arXiv:1906.08253, section 4.

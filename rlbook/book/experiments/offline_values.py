@@ -1,7 +1,7 @@
 """What values learned from a narrow recording claim, and what the greedy policy is really worth:
 fitted Q iteration and CQL.
 
-Beside the cliff an exact player walks the shortest way, and one in ten of its actions is random.
+Beside the cliff an exact player walks the shortest path, and one in ten of its actions is random.
 Off the way nearly every action is untried. Nothing is paid there but -1 a step and -100 for a fall,
 so that no value can be above -1; and no way is shorter than 13 steps.
 

@@ -33,7 +33,7 @@ from rlbook.seeding import rng_for
 
 @dataclass(frozen=True)
 class SampledEpisodes:
-    """N episodes of at most T steps: [T, N] each. Behind an episode's end, rewards are 0."""
+    """N episodes of at most T steps: [T, N] each. After an episode's end, rewards are 0."""
 
     state: Indices
     action: Indices
@@ -59,7 +59,7 @@ class SampledEpisodes:
         ).numpy()
 
     def discount(self, weight: Array, gamma: float) -> Array:
-        """γ^t Ψ_t, and 0 behind the end: [T, N] → [T, N]."""
+        """γ^t Ψ_t, and 0 after the end: [T, N] → [T, N]."""
         return weight * self.valid * gamma ** np.arange(len(weight))[:, None]
 
 

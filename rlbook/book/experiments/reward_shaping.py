@@ -7,7 +7,7 @@ and a bonus without its price.
 
 A potential is a guess of how good a state is; a step earns what it gains by it, and pays what it
 loses. It cannot change which actions are best, however wrong it is. A bonus for every step that
-comes nearer, without a price for going away, can be earned forever by walking to and fro.
+comes nearer, without a price for going away, can be earned forever by walking back and forth.
 
 Source: Ng, Harada & Russell 1999, theorem 1 and the bicycle of section 1, which rode in circles.
 """
@@ -149,7 +149,7 @@ def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
 def measurements(found: ShapingComparison) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {
-        "steps of the shortest way": float(found.shortest),
+        "steps of the shortest path": float(found.shortest),
         "largest distance of Q' + Φ from Q": found.distance,
     }
     for name in NAMES[1:]:

@@ -94,7 +94,7 @@ def value_grid(
 
     Args:
         values: [rows, columns], in reward units; NaN for cells without one.
-        digits: behind the point.
+        digits: after the decimal point.
         span: lowest and highest value of the colours; None: of these values.
     """
     low, high = span or (float(np.nanmin(values)), float(np.nanmax(values)))

@@ -24,7 +24,7 @@ def run_export(options: Export) -> Result:
             raise RequestError(f"--{name} is for a model's folder, and --job writes a job")
     from rlbook.recipes.jobs.write_job import write_job
 
-    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
         facts = write_job(
             options.folder,
             options.out,

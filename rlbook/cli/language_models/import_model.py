@@ -45,7 +45,7 @@ def run_import(words: Sequence[str]) -> tuple[bool, Result]:
         )
     from rlbook.llm.models.wheel_models import import_model
 
-    with contextlib.redirect_stdout(sys.stderr):  # what a package prints is no result
+    with contextlib.redirect_stdout(sys.stderr):  # what a package prints is not a result
         facts = import_model(package, folder)
     text = (
         f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder}"

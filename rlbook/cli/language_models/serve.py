@@ -79,7 +79,7 @@ def run_serving(words: Sequence[str]) -> int:
     from rlbook.runs.serving import open_served_model
 
     with contextlib.closing(server.listening_socket(host, port)) as listening:
-        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result
             served = open_served_model(
                 options.folder,
                 name=options.name,

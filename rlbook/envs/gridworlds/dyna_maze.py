@@ -75,11 +75,11 @@ class DynaMaze(TabularEnv):
     - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
       each reset and step).
 
-    A maze that is going to change is no single model: `changes` says so, `model()` refuses, and
+    A maze that is going to change is not a single model: `changes` says so, `model()` refuses, and
     `phases` lists one model for each map.
 
     ## Known answer
-    The shortest way has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then
+    The shortest path has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then
     10 in `"shortcut"`. So for γ = 0.95, V*(S) is 0.95¹³ = 0.513342, 0.95⁹ = 0.630249 or 0.95¹⁵ =
     0.463291.
 

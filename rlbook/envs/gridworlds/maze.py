@@ -76,7 +76,7 @@ class Maze(gymnasium.Env):
       each reset and step; no window is opened).
 
     ## Known answer
-    In the map above 19 states are reachable and the only shortest way has 8 moves: right, right,
+    In the map above 19 states are reachable and the only shortest path has 8 moves: right, right,
     down, down, right, right, up, up. The optimal return is 3.0 = 7 · (-1) + 10 with standard
     rewards and 9.2 = 8 · (-0.1) + 10 with shaped ones. V*(start) is 2.5271882698 and 8.5481004233
     for γ = 0.99. Uniformly random moves need 262.68354 steps on average.

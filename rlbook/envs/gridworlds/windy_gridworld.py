@@ -72,7 +72,7 @@ class WindyGridWorld(TabularEnv):
       each reset and step).
 
     ## Known answer
-    The shortest way takes 15 steps with `"four"`, 7 with `"king"` and 7 with `"king+stay"`: for γ =
+    The shortest path takes 15 steps with `"four"`, 7 with `"king"` and 7 with `"king+stay"`: for γ =
     1, V*(S) is -15, -7 and -7. With `stochastic` it is -20.6283, -10.9646 and -10.9646: staying is
     of no use there either.
 

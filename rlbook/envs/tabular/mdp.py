@@ -29,7 +29,7 @@ class TabularMDP:
 
         Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s')
 
-    never bootstraps from beyond an end. Time limits are no part of a model. What can be derived is
+    never bootstraps from beyond an end. Time limits are not part of a model. What can be derived is
     derived when first asked for, so a model of a million states costs little more than its arrays.
 
     Make one with `from_env` or `from_arrays`.
@@ -313,7 +313,7 @@ class TabularMDP:
                 f"policy must have shape [{num_states}, {num_actions}] or [{num_states}], got"
                 f" {policy.shape}."
             )
-        # the A rows of a state stand one behind the other: weighted and read as one row, they are
+        # the A rows of a state stand one after the other: weighted and read as one row, they are
         # that of the chain
         weighted = rows.data * np.repeat(policy.ravel(), np.diff(rows.indptr))
         chain = sparse.csr_array(

@@ -34,7 +34,7 @@ class TabularEnv(gymnasium.Env):
             `Discrete(A)`.
         views: [S] int, what each state looks like to the agent; None: its number. Then the
             observation is `Discrete(max + 1)`.
-        grid: the map whose cells the states are; None where they are no cells. With it the
+        grid: the map whose cells the states are; None where they are not cells. With it the
             environment has `grid_shape`, (rows, columns), and `grid_walls`, [rows, columns] bool.
         render_mode: "ansi" (text), "rgb_array" (an image) or "human" (prints the text after each
             reset and step); None draws nothing.

@@ -120,7 +120,7 @@ def solved_chain(
     weights: Floats,
     constants: Floats,
 ) -> None:
-    """The rows of a policy one behind the other, solved for V(s): V(s) = constant(s) + Σ_k
+    """The rows of a policy one after the other, solved for V(s): V(s) = constant(s) + Σ_k
     weight(k) V(successor(k)), from begins[s] on."""
     place = 0
     for s in range(first, last):

@@ -11,7 +11,7 @@ order of their distance from where values are known already:
         V(s) ← [ r(s, π(s)) + γ Σ_{s' ≠ s} P(s'|s, π(s)) V(s') ] / [ 1 - γ P(s|s, π(s)) ]
 
 The last line is one call for all states: a product of a sparse matrix with the old values and the
-new ones, one behind the other, which writes each new value before the next row is read. Row i takes
+new ones, one after the other, which writes each new value before the next row is read. Row i takes
 the new values of the states before i and the old ones of the rest.
 
 The order decides only how soon the values are found; that they are right is proved by the sweep

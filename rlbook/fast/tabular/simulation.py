@@ -202,7 +202,7 @@ def interact(
     """As `simulate`, in an environment, a `World`.
 
     Raises:
-        FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is
+        FloatingPointError, BadAnswer: a reward that is not finite, or a state that there is
             not; and whatever `step` raises.
     """
     step, reset, remember, num_states, named, masked = (

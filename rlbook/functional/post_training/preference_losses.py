@@ -139,7 +139,7 @@ def robust_dpo_loss(
 
     L = -mean( (1-ε) log σ(β Δ) - ε log σ(-β Δ) ) / (1 - 2ε)
 
-    cDPO adds the second term, and so stops at a finite Δ; this subtracts it.
+    cDPO adds the second term, so it stops at a finite Δ; this subtracts it.
 
     Args:
         chosen, rejected, reference_chosen, reference_rejected, beta, average: as in `dpo_loss`.
@@ -366,7 +366,7 @@ def plackett_luce_loss(
 
     Two episodes make it `bradley_terry_loss` without a margin; equal scores of G episodes make it
     log G!. Of episodes that are tied each is drawn as if the others were not there, so that only
-    those below it count: a tie is no preference, and a group of ties costs 0.
+    those below it count: a tie is not a preference, and a group of ties costs 0.
 
     Args:
         score: [B, G]. r, the scores of each group's episodes, the best first; carries gradient.

@@ -138,7 +138,7 @@ class VectorInteraction:
         """Steps all environments whose episode has not ended.
 
         Raises:
-            TrainingError: the environment failed, a reward is no finite number, or an observation
+            TrainingError: the environment failed, a reward is not finite, or an observation
                 is outside its space.
         """
         obs, valid, mask = self.obs, self.valid, self.action_mask

@@ -90,7 +90,7 @@ def main() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)
-    os.dup2(2, 1)  # what an environment prints is no result
+    os.dup2(2, 1)  # what an environment prints is not a result
     serve(Connection(int(sys.argv[1])))
 
 

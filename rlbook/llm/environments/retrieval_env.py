@@ -16,8 +16,8 @@ class Retrieval(TokenEnv):
     held-out queries. V is 110 (each candidate is one token), a prompt has 7 tokens (BOS first), `max_new_tokens` is 4 and L is 11.
 
     Here `reward` and `evaluation_reward` are "judged" by default: by how much the two raise the probability that a model of the world
-    answers the query rightly, 0 for anything that is not two candidates. Three more rewards judge this task alone: "coherence" (how like
-    the query the two are), "diversity" (how unlike each other) and "downstream" (1 where the query is answered rightly).
+    answers the query correctly, 0 for anything that is not two candidates. Three more rewards judge this task alone: "coherence" (how like
+    the query the two are), "diversity" (how unlike each other) and "downstream" (1 where the query is answered correctly).
 
     Optimal return: that of the best of all 4 096 pairs, 0.0526 in the mean over the held-out queries, and over the training queries;
     pairs at random have 0.0000. No weights ship for it.

@@ -95,8 +95,8 @@ class CountdownVector(TokenVectorEnv):
 class Reasoning(TokenEnv):
     __doc__ = f"""{TokenEnv.__doc__}
     The task: sums in several steps. Asked is the last digit of the sum: "4+7+8+5+9+6=" is answered by "9" and EOS, with a scratchpad before
-    it or without. Demonstrations have one, "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term. Only what
-    stands behind the scratchpad is scored. 7 680 training and 512 held-out prompts. V is 19 (each tag is one token), a prompt has 13
+    it or without. Demonstrations have one, "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far after each term. Only what
+    follows the scratchpad is scored. 7 680 training and 512 held-out prompts. V is 19 (each tag is one token), a prompt has 13
     tokens (BOS first), `max_new_tokens` is 16 and L is 29. Optimal return: 1.0; of answers without steps about one in ten is right by
     chance. No weights ship for it.
 

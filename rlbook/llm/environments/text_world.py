@@ -1,7 +1,7 @@
 """The search state of a token environment: the next state is the text plus the chosen token, so no
 environment is copied.
 
-A state's actions are the few tokens that a language model finds likeliest there. Whoever searches
+A state's actions are the few tokens that a language model finds likeliest there. The search
 says which; their ranks are the edges of the tree.
 """
 

@@ -279,7 +279,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     Autoreset is disabled. `defer_rewards(True)` lets rewards wait: `step` pays 0, and `score_round`
     gives the rewards of all completions that have ended, in one call.
     `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins
-    the masked environments anew (all of them by default) and returns all N observations; seed s
+    the masked environments again (all of them by default) and returns all N observations; seed s
     means s, s + 1, … for the environments. One that has ended ignores its action until it is reset:
     its observation repeats, its reward is 0 and its flags stay.
     """

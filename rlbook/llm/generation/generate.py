@@ -20,7 +20,7 @@ from rlbook.llm.tokenizers.tokenizer import Codec
 class Completions(NamedTuple):
     """N completions of at most T tokens."""
 
-    tokens: np.ndarray  # int64 [N, T]; what stands behind an ending is of no use
+    tokens: np.ndarray  # int64 [N, T]; what follows an ending is of no use
     # float32 [N, T], log π(token|text) in nats, of what the token was drawn from
     log_prob: np.ndarray
     mask: np.ndarray  # bool [N, T]; true on what was written, EOS included

@@ -67,8 +67,8 @@ class ActingState:
         if self.decoder is None or tokens.shape != self._tokens.shape:
             return None
         extra = length - self._length
-        behind = np.arange(tokens.shape[1]) >= self._length[:, None]  # [N, L]
-        if ((extra != 0) & (extra != 1)).any() or not ((tokens == self._tokens) | behind).all():
+        beyond = np.arange(tokens.shape[1]) >= self._length[:, None]  # [N, L]
+        if ((extra != 0) & (extra != 1)).any() or not ((tokens == self._tokens) | beyond).all():
             return None
         grown = extra == 1
         if (grown & self._skipped).any() or signature(self.model) != self._signature:

@@ -64,7 +64,7 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
     """Builds rows from right-padded prompts.
 
     Args:
-        tokens: int64 [B, L], prompts; what stands behind `length` is ignored.
+        tokens: int64 [B, L], prompts; tokens from `length` on are ignored.
         length: int64 [B], tokens in each prompt, at least 1.
         completion: int64 [B, T].
     """

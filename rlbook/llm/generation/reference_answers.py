@@ -57,8 +57,8 @@ class WithRightAnswers:
             answers.append(len(answer))
             formed.append(float(ids.count(self.close) == 1 and ids[-1] == self.codec.eos))
         device = batch.mask.device
-        behind, alone = (_to_batch(batch, rows, answers) for rows in (with_steps, without))
-        return RightAnswers(behind, alone, torch.tensor(formed, device=device))
+        after_steps, alone = (_to_batch(batch, rows, answers) for rows in (with_steps, without))
+        return RightAnswers(after_steps, alone, torch.tensor(formed, device=device))
 
 
 def _to_batch(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:

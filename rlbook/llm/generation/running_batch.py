@@ -1,6 +1,6 @@
 """A batch of texts that rows join and leave while it is generated: continuous batching.
 
-    logits = batch.add(prompts)            # new rows, behind those that are there
+    logits = batch.add(prompts)            # new rows, after those that are there
     logits = batch.step(tokens)            # one token more for every row
     order  = batch.remove(ended)           # the others close ranks
 

@@ -163,7 +163,7 @@ class SamplingPolicy(LanguageModelPolicy):
 
     def __init__(self, policy: LanguageModelPolicy, sampling: Sampling) -> None:
         Policy.__init__(self)
-        self.shared = (policy,)  # in a tuple, so that it is no part of this module
+        self.shared = (policy,)  # in a tuple, so that it is not part of this module
         self.critic, self.temperature, self.sampling = None, policy.temperature, sampling
 
     @property

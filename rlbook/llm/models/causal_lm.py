@@ -77,7 +77,7 @@ def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
 def _read_in_two_passes(
     module: nn.Module, rows: PromptRows, output: str, cache: DynamicCache
 ) -> Tensor:
-    """First the distinct prompts, then all completions behind the keys and values of their own."""
+    """First the distinct prompts, then all completions after the keys and values of their own."""
     from rlbook.llm.models.cache_layers import next_pass
 
     distinct = distinct_prompts(rows)
@@ -169,7 +169,7 @@ class CausalDecoder:
         return output[:, -1]
 
     def _forward(self, **inputs: object) -> Tensor:
-        """Logits [N, n, V] of the columns behind those in the cache."""
+        """Logits [N, n, V] of the columns after those in the cache."""
         inputs |= {cache_argument(self.model): self.cache, "use_cache": True}
         with computing(self.model):
             if not self.rounded:

@@ -172,7 +172,7 @@ def _in_its_own_numbers(layer: nn.Module) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Puts another function in the place of a module's `forward` within the context."""
+    """Puts another function in place of a module's `forward` within the context."""
     before = module.__dict__.get("forward")
     module.forward = forward  # type: ignore[method-assign]
     try:

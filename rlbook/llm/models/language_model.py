@@ -214,7 +214,7 @@ class WithoutAdapters(LanguageModelPolicy):
 
     def __init__(self, policy: LanguageModelPolicy) -> None:
         Policy.__init__(self)
-        self.shared = (policy.model,)  # in a tuple, so that it is no part of this module
+        self.shared = (policy.model,)  # in a tuple, so that it is not part of this module
         self.critic, self.temperature = None, policy.temperature
 
     @property

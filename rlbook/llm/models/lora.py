@@ -175,7 +175,7 @@ def add_lora(model: nn.Module, settings: LoraSettings, generator: torch.Generato
     parameters.
 
     Raises:
-        ValueError: a name that is no linear layer's.
+        ValueError: a name that is not a linear layer's.
     """
     chosen = targets(model, settings)
     model.requires_grad_(False)

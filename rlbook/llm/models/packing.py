@@ -1,8 +1,8 @@
 """Packs several texts into one row, to avoid computing on padding; no text attends to another.
 
 Texts of different lengths beside each other are filled up to the longest, and what is computed for
-the filling is thrown away. Packed, they lie behind each other in rows of a fixed width. Attention
-is blocked between them and positions start anew with each, so that a text is computed as if it were
+the filling is thrown away. Packed, they lie one after the other in rows of a fixed width. Attention
+is blocked between them and positions start again with each, so a text is computed as if it were
 alone. Source: Krell et al. 2021, arXiv:2107.02027, section 3 (packing without cross-contamination);
 TRL's `packing`, which lets the attention of neighbours mix unless its kernel forbids it.
 """
@@ -24,8 +24,8 @@ from rlbook.networks.policy import module_device
 class Packed(NamedTuple):
     """R rows of W columns, each a concatenation of texts."""
 
-    tokens: Tensor  # int64 [R, W], 0 behind the last text
-    text: Tensor  # int64 [R, W], which text a column belongs to; -1 behind the last one
+    tokens: Tensor  # int64 [R, W], 0 after the last text
+    text: Tensor  # int64 [R, W], which text a column belongs to; -1 after the last one
     position: Tensor  # int64 [R, W], from 0 on in each text
     row: Tensor  # int64 [K], where each of the K actions was chosen: the row …
     column: Tensor  # int64 [K], … and the column, that of the token before it

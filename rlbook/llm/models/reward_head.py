@@ -38,7 +38,7 @@ class CompletionReward(RewardNetwork):
 
     def rewards(self, batch: Batch) -> Tensor:
         completion = batch.action.where(batch.real, 0)
-        # [B, T], behind each token
+        # [B, T], after each token
         score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]
         return score.where(_last(batch.mask), 0.0)
 

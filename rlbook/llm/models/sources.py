@@ -91,7 +91,7 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
     the architecture's own initialisation.
 
     Raises:
-        ValueError: the machine has no memory for it, or it is no causal LM but an encoder.
+        ValueError: the machine has no memory for it, or it is not a causal LM but an encoder.
     """
     from transformers import AutoModelForCausalLM
 

@@ -12,7 +12,7 @@ from rlbook.llm.tasks.reasoning import final_answer
 
 LONGEST = 400  # characters of a number
 _PLAIN = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-_SIGN = r"(?:(?<![\w)\]}.])[-+])?"  # a minus behind a number is a difference
+_SIGN = r"(?:(?<![\w)\]}.])[-+])?"  # a minus after a number is a difference
 NUMBER = re.compile(
     rf"{_SIGN}(?:\\[dt]?frac\{{\s*(-?\d+)\s*\}}\{{\s*(-?\d+)\s*\}}|({_PLAIN})\s*/\s*(\d+)|({_PLAIN})(\s*\\?%)?)"
 )
@@ -24,7 +24,7 @@ def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) 
 
     Args:
         completion: what was written.
-        after: the number counts only behind the last place where this stands, such as "####".
+        after: the number counts only after the last place where this stands, such as "####".
         tolerance: how far the number may be from the answer, relative to the answer.
     """
     wanted = number(right_answer(completion))
@@ -81,7 +81,7 @@ def given_answer(completion: Completion, *, last: bool = False) -> str | None:
     r"""The answer given by a finished text, normalised so that equal answers are equal strings;
     None without one.
 
-    It is what stands in the last \boxed{…}, else between <answer> tags, else what stands behind the
+    It is what stands in the last \boxed{…}, else between <answer> tags, else what follows the
     scratchpad.
 
     Args:
@@ -123,8 +123,8 @@ def last_boxed(text: str) -> str | None:
 
 def text_between(text: str, tag: str) -> str | None:
     """The content between the last <tag> and the next </tag>; None without such a pair."""
-    _, opened, behind = text.rpartition(f"<{tag}>")
-    inside, closed, _ = behind.partition(f"</{tag}>")
+    _, opened, rest = text.rpartition(f"<{tag}>")
+    inside, closed, _ = rest.partition(f"</{tag}>")
     return inside if opened and closed else None
 
 

@@ -200,5 +200,5 @@ def cases_of(completion: Completion) -> list[Case] | None:
 
 def program_of(text: str) -> str:
     """The last ```python block of a text, or the whole text without one."""
-    _, found, behind = text.rpartition("```python")
-    return behind.partition("```")[0] if found else text
+    _, found, rest = text.rpartition("```python")
+    return rest.partition("```")[0] if found else text

@@ -1,6 +1,6 @@
 """Rewards from a model that judges with a prompt; see `rlbook.llm.judging`.
 
-A verdict that does not come, or that cannot be read, is no reward: the completion earns nothing
+A verdict that does not come, or that cannot be read, is not a reward: the completion earns nothing
 from this one, and `reward/judge/failed` counts it.
 """
 
@@ -60,7 +60,7 @@ def judge(
         scale: the lowest and the highest rating.
         swap: ask for both orders of two answers; false asks once, and favours a place.
         opponents: of group, with how many others each is compared.
-        after: only what stands behind the last place of this is judged, such as "</think>".
+        after: only what follows the last place of this is judged, such as "</think>".
         max_tokens, timeout, retries, jobs, cache: see `JudgeSettings`.
 
     Source: the forms of a judge: Zheng et al. 2023, arXiv:2306.05685, section 3.1; a judge that

@@ -27,7 +27,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_em(completion: Completion) -> float | None:
-    """1 where the answer behind the steps is one of the right ones, after SQuAD's normalisation.
+    """1 where the answer after the steps is one of the right ones, after SQuAD's normalisation.
 
     The right ones are the column "answers", a list or SQuAD's {"text": [...]}, or else the answer;
     None where there is neither.

@@ -60,7 +60,7 @@ def main() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)
-    os.dup2(2, 1)  # what a function prints is no result
+    os.dup2(2, 1)  # what a function prints is not a result
     serve(Connection(int(sys.argv[1])))
 
 

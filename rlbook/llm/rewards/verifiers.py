@@ -48,7 +48,7 @@ def edit(completion: Completion, *, after: str = "") -> float:
 
     Args:
         completion: what was written.
-        after: only what stands behind the last place of this is compared, such as "</think>"; all
+        after: only what follows the last place of this is compared, such as "</think>"; all
             of it where that is nowhere.
 
     Source: Levenshtein 1966; the row-by-row recursion is Wagner & Fischer 1974.

@@ -17,7 +17,7 @@ class AnswerText:
 
     Args:
         backend: a `tokenizers.Tokenizer`.
-        stop: texts that end the answer and are no part of it.
+        stop: texts that end the answer and are not part of it.
     """
 
     def __init__(self, backend: Tokenizer, stop: Sequence[str] = ()) -> None:

@@ -62,7 +62,7 @@ class AnswerFormat:
         self.request, self.codec = request, codec
         self.is_chat = isinstance(request, ChatRequest)
         self.special = {codec.bos, codec.pad, *codec.ends}
-        """Tokens that are no part of a text."""
+        """Tokens that are not part of a text."""
         self.head: Json = {
             "id": ("chatcmpl-" if self.is_chat else "cmpl-") + uuid.uuid4().hex,
             "created": int(time.time()),

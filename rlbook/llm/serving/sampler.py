@@ -213,7 +213,7 @@ class RemoteActingState:
         obs: Mapping[str, np.ndarray],
         rng: np.random.Generator | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The next token [N] and its log-probability [N] under what it was drawn from; 0 behind the
+        """The next token [N] and its log-probability [N] under what it was drawn from; 0 after the
         end of a completion.
 
         Raises:
@@ -247,7 +247,7 @@ class RemoteActingState:
         return len(text) < len(known) and known[: len(text)] == text
 
     def _has_ended(self, row: int, text: list[int]) -> bool:
-        """Whether the environment writes nothing behind this text any more."""
+        """Whether the environment writes nothing more after this text."""
         written = text[self.starts[row] :]
         return bool(written) and (
             written[-1] in self.rules.codec.ends

@@ -109,7 +109,7 @@ def tasks_of(row: Mapping[str, Any], where: str) -> Iterator[OptionTask]:
     place from 0 on, or an option's text. The row's key is its `id`, or else a digest of it.
 
     Raises:
-        RequestError: it is no such row; `where` says which.
+        RequestError: it is not such a row; `where` says which.
     """
     question = next((row[name] for name in QUESTIONS if isinstance(row.get(name), str)), None)
     given = next((row[name] for name in OPTIONS if row.get(name)), None)

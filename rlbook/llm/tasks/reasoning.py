@@ -1,7 +1,7 @@
 """Multi-step sums: "4+7+8+5+9+6=" asks for the last digit of 39, which a model rarely gets right
 without writing out the steps.
 
-With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term,
+With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far after each term,
 between the tags, and then the answer. Each step needs the digit before it and one term, where the
 answer alone needs all terms at once.
 
@@ -34,8 +34,8 @@ TO_DIGITS = {
 class ReasoningTask(Task):
     """8 192 distinct sums (or all, if there are fewer), each asking for the last digit.
 
-    What stands before `</think>` counts for nothing, right or wrong: the answer is what stands
-    behind it, or the whole text where there is no scratchpad. Each tag is one token, as in the
+    What stands before `</think>` counts for nothing, right or wrong: the answer is what
+    follows it, or the whole text where there is no scratchpad. Each tag is one token, as in the
     vocabularies of reasoning models. Spelled in characters the two would be half of what is
     written, and a model that has never seen them would never find them by chance.
 

@@ -101,5 +101,5 @@ class ReasoningGymTask(Task):
     def score(self, prompt: str, text: str) -> float:
         try:
             return float(self.data.score_answer(text, self.entries[prompt]))
-        except Exception:  # whatever a generator's score makes of a text that is no answer
+        except Exception:  # whatever a generator's score makes of a text that is not an answer
             return 0.0

@@ -108,7 +108,7 @@ def build_task(kind: type[T], *arguments: Any, **named: int | str) -> T:
     instance."""
     try:
         return _build_task(kind, *arguments, **named)
-    except TypeError:  # a list is no key; the task says what it wants instead
+    except TypeError:  # a list is not a key; the task says what it wants instead
         return kind(*arguments, **named)
 
 

@@ -50,8 +50,8 @@ def conversation(
         if message["role"] != "assistant" or number < first:
             continue
         before = template(list(messages[:number]), add_generation_prompt=True)
-        behind = template(list(messages[: number + 1]), add_generation_prompt=False)
-        if not (whole.startswith(behind) and behind.startswith(before)):
+        answered = template(list(messages[: number + 1]), add_generation_prompt=False)
+        if not (whole.startswith(answered) and answered.startswith(before)):
             raise ValueError(
                 "the chat template formats an answer differently when more turns follow, so the"
                 " turns of a chat cannot be trained on together; give rows with prompt and"
@@ -59,7 +59,7 @@ def conversation(
                 " for each turn"
             )
         for place, (left, _) in enumerate(encoding.offsets):
-            if len(before) <= left < len(behind):
+            if len(before) <= left < len(answered):
                 counts[place] = True
                 if encoding.ids[place] in ends:
                     break

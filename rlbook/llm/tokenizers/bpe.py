@@ -80,7 +80,7 @@ def train_bpe(
 
     Ids are given in this order: special tokens, characters by code point, merged tokens. Of pairs
     that are equally frequent, the one with the lowest ids is merged. Only the counts of words that
-    a merge changes are counted anew, and a heap holds the pairs by count, so that a merge takes
+    a merge changes are counted again, and a heap holds the pairs by count, so that a merge takes
     time in proportion to what it changes.
 
     Args:

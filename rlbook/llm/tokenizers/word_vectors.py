@@ -145,7 +145,7 @@ def vector_step(
         rate: α, the step size.
     """
     there = (read >= 0).to(inputs.dtype)[..., None]
-    share = there / there.sum(1, keepdim=True)  # of each word that is read in the mean
+    share = there / there.sum(1, keepdim=True)  # of each word in the mean over the window
     hidden = (share * inputs[read.clamp(min=0)]).sum(1)
     gradient = negative_sampling_gradients(hidden, outputs[told], outputs[drawn])
     _descend(inputs, read, share * gradient.hidden[:, None], rate)

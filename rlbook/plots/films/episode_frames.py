@@ -81,7 +81,7 @@ def hide_windows() -> None:
     nothing is changed. Call it before they draw. MuJoCo's own choice, a window, ends the process
     there.
     """
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # what a package prints is no result
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # a package's output is not a result
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")

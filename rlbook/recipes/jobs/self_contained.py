@@ -163,7 +163,7 @@ def _names_read(tree: Piece) -> list[str]:
 
 
 def _rename(source: str, tree: Piece, new: dict[str, str]) -> str:
-    """The source with other names in the place of some."""
+    """The source with other names in place of some."""
     if all(name == other for name, other in new.items()):
         return source
     lines = source.encode().splitlines()
@@ -175,8 +175,8 @@ def _rename(source: str, tree: Piece, new: dict[str, str]) -> str:
     for line, column, name in sorted(places, reverse=True):
         if new.get(name, name) != name:
             text = lines[line - 1]
-            behind = text[column + len(name.encode()) :]
-            lines[line - 1] = text[:column] + new[name].encode() + behind
+            rest = text[column + len(name.encode()) :]
+            lines[line - 1] = text[:column] + new[name].encode() + rest
     source = b"\n".join(lines).decode()
     own = getattr(tree, "name", None)
     if own is not None and new.get(own, own) != own:

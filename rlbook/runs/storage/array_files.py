@@ -88,7 +88,7 @@ def load_arrays(blob: bytearray, path: Path) -> Arrays:
     """The arrays of a file as views of its bytes, without a second copy in memory.
 
     Raises:
-        CheckpointError: naming `path`, where it is no file of arrays.
+        CheckpointError: naming `path`, where it is not a file of arrays.
     """
     length = struct.unpack("<Q", blob[:8])[0] if len(blob) >= 8 else 0
     if not 2 <= length <= min(MAX_HEADER, len(blob) - 8):

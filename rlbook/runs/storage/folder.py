@@ -89,7 +89,7 @@ def read_config(folder: Path) -> tuple[str, str]:
 
 
 def _what_is_there(folder: Path) -> str:
-    """What stands in the place of a run folder, and where a run is nearby."""
+    """What stands in place of a run folder, and where a run is nearby."""
     if folder.is_dir():
         inside = _runs_inside(folder)
         named = ", ".join(str(folder / name) for name in inside[:SHOWN])

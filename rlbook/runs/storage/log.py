@@ -125,7 +125,7 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     none.
 
     Raises:
-        ValueError: a line that is no report, or not what the latest checkpoint saw; one sentence.
+        ValueError: a line that is not a report, or not what the last checkpoint saw; one sentence.
         CheckpointError: a link, something else than a regular file, or a file of more than 1 GiB.
     """
     return _read_lines(Path(folder), METRICS, _report)

@@ -79,7 +79,7 @@ def check_shown(space: Space, shown: object, where: str) -> None:
         return
     if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
         array = isinstance(shown, np.ndarray | np.generic)
-        # a little outside its bounds is no harm
+        # a little outside its bounds does no harm
         fits = array and shown.shape == space.shape and shown.dtype.kind == "f"
     else:
         fits = not isinstance(shown, dict | list | tuple | str) and bool(space.contains(shown))

@@ -44,7 +44,7 @@ def test_the_docstring_states_the_known_answer() -> None:
     assert f"{model.reachable().sum()} states are reachable" in text
     layout = Maze().tables.layout
     assert (
-        f"only shortest way has {distances(layout.walls, layout.start)[layout.goal]} moves" in text
+        f"only shortest path has {distances(layout.walls, layout.start)[layout.goal]} moves" in text
     )
     assert f"{optimal_values(model, 1.0)[0]:.1f} = 7 · (-1) + 10" in text
     assert f"{optimal_values(Maze(rewards='shaped').model(), 1.0)[0]:.1f} = 8 · (-0.1) + 10" in text

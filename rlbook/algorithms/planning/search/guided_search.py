@@ -97,7 +97,7 @@ class GuidedSearch(Agent):
         guide: the agent that was trained; its policy chooses among discrete actions.
         config: see above.
         judge: what finished texts are worth: "critic", "verifier", or a reward model. Where the
-            environment is no text it pays itself.
+            environment is not a text it pays itself.
         table: the environment as a table, where it is one; None looks for copies of it.
 
     Raises:

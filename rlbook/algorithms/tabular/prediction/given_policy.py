@@ -35,7 +35,7 @@ def plain_policy(policy: object) -> GivenPolicy:
     lists become tuples.
 
     Raises:
-        ValueError: one sentence, where it is no policy whatever the environment.
+        ValueError: one sentence, where it is not a policy whatever the environment.
     """
     policy = policy.tolist() if isinstance(policy, np.ndarray) else policy
     if isinstance(policy, str):

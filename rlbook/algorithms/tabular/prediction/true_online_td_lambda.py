@@ -14,8 +14,8 @@
             e(x) ← γ λ e(x)                   for all x
 
 V(s') counts as 0 where the episode terminated. The online λ-return algorithm learns the whole
-episode again at each step, towards the λ-returns truncated at the current step, and so takes longer
-from step to step. This one gives the same table, at the cost per step of other traces.
+episode again at each step, towards the λ-returns truncated at the current step, so each step takes
+longer than the one before. This one gives the same table, at the cost per step of other traces.
 
 Source: van Seijen et al. 2016, arXiv:1512.04087; Sutton & Barto 2018, sections 12.4 and 12.5, the
 box on page 300. Deliberate differences: the step size is inside the trace (see `traces`), and a

@@ -1,4 +1,4 @@
-"""Assignment ppo_maze: proximal policy optimisation, from random walking to the shortest way.
+"""Assignment ppo_maze: proximal policy optimisation, from random walking to the shortest path.
 
 Fill in what raises NotImplementedError, and keep every name and argument: the tests call them. The
 page ppo_maze.md says what each part is worth. NumPy and PyTorch are all that may be imported.

@@ -5,7 +5,7 @@ verifier.
     found["answer"].accuracy                 # [R, K], greedy, on held-out prompts, after found["answer"].rounds[r, k] updates
 
 The task is `Reasoning-v0`: sums of four digits in written steps. A model is shown demonstrations
-until it answers at least half of the held-out sums rightly; from there `grpo` goes on twice, with
+until it answers at least half of the held-out sums correctly; from there `grpo` goes on twice, with
 the same settings and as many tokens. Once a program compares the answer (1 or 0). Once nobody
 compares, and the reward is what the written steps add to the probability that the model itself
 gives the reference answer.

@@ -48,7 +48,7 @@ SIZES = TransformerSizes(
 @dataclass(frozen=True)
 class LayerCosts:
     """What n tokens cost in one layer, for each of several lengths, and what token t costs that is
-    written behind t - 1 others."""
+    written after t - 1 others."""
 
     lengths: NDArray[np.int64]  # [lengths], n
     products: dict[str, NDArray[np.float64]]  # part → [lengths], multiplications
@@ -132,7 +132,7 @@ def kept_bytes(layer: Layer, x: Tensor) -> float:
 
 @torch.inference_mode()
 def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.float64]:
-    """CPU seconds of each of `written` tokens, the most likely ones behind token 0: [written]."""
+    """CPU seconds of each of `written` tokens, the most likely ones after token 0: [written]."""
     cache: Cache | None = [] if cached else None
     tokens = unread = torch.zeros(1, 1, dtype=torch.int64)
     seconds = np.zeros(written)

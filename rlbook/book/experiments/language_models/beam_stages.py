@@ -111,7 +111,7 @@ def measurements(found: BeamStageMeans) -> dict[str, float]:
         numbers |= {
             f"{name}: sampled": sampled[k],
             f"{name}: greedy": greedy[k],
-            f"{name}: answered rightly": right[k],
+            f"{name}: answered correctly": right[k],
         }
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}

@@ -2,14 +2,14 @@
 trained on them.
 
 For each query a sampler takes 16 of the 64 candidates, and a beam search over these looks for two
-shots: the five best single shots, each with every other one behind it, and of those pairs the five
+shots: the five best single shots, each with every other one after it, and of those pairs the five
 best. That is what a recipe for choosing worked examples records, since the score of a pair costs a
 whole answer of a large model. The best pairs of all may lie outside of the 16: a policy that learns
 from the rows alone is bound by the search, one that tries for itself (online) is not.
 
 The scores are of three levels. Beam: what `Retrieval-v0` pays, the gain in the probability of a
 right answer. Sequence: coherence (like the query) and diversity (unlike each other). Task: whether
-the query is answered rightly, 0 or 1. A row's score is their weighted sum.
+the query is answered correctly, 0 or 1. A row's score is their weighted sum.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Beam(NamedTuple):
 def pool(
     prompt: str, sampler: Sampler, rng: np.random.Generator, size: int = POOL
 ) -> NDArray[np.int64]:
-    """The candidates that a search looks at: drawn, the likest by text or by image, or a third of
+    """The candidates that a search looks at: drawn, the most similar by text or image, or a third of
     each kind; each once."""
     text, image = (np.argsort(-view, kind="stable") for view in views(prompt))
     drawn = rng.permutation(CANDIDATES)
@@ -174,7 +174,7 @@ def choices(
     run: Run, samples: int | None = None, split: str = "held_out", seed: int = 0
 ) -> tuple[list[str], list[str]]:
     """Queries, and what a run's policy writes to each of them: its likeliest text, or `samples`
-    drawn ones behind each other."""
+    drawn ones one after the other."""
     from rlbook.llm.generation.generate import generate  # torch, which writing rows does without
 
     rules = _rules(split)
@@ -205,7 +205,7 @@ def scores(
 
 
 def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
-    """Whether each query is answered rightly with the shots of the likeliest text [512], 0 or 1."""
+    """Whether each query is answered correctly with the shots of its likeliest text [512], 0/1."""
     pairs = zip(*choices(run, None, split), strict=True)
     return np.array(
         [float(is_answered(prompt, parse_choice(text) or ())) for prompt, text in pairs]

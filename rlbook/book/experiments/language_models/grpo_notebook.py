@@ -3,7 +3,7 @@ and after.
 
     1  rows       problems whose worked solution ends in \boxed{an integer}; the integer modulo 1000 is the answer; the first hundred
                   are kept, 90 to learn from and 10 to be examined by, drawn with seed 42
-    2  grpo       rewards by name: format (the tags), accuracy (the answer), levenshtein (what stands behind </think>)
+    2  grpo       rewards by name: format (the tags), accuracy (the answer), levenshtein (what follows </think>)
     3  adapter    the trained adapter as files, read again from them, and the rewards of that
 
 `rlbook recipe grpo_notebook` has the notebook's own settings, on SmolLM2;
@@ -41,7 +41,7 @@ def answer_of(solution: str) -> int | None:
     or no whole number in it.
 
     The notebook finds it with the regular expression `oxed{(.*?)}`, which ends at the first closing
-    brace: of `\boxed{\frac{14}{2}}` it sees `\frac{14`, which is no number.
+    brace: of `\boxed{\frac{14}{2}}` it sees `\frac{14`, which is not a number.
     """
     inside = last_boxed(solution)
     value = None if inside is None else number(inside)
@@ -109,7 +109,7 @@ def answered_rows(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str
 
 def word_problems(seed: int) -> Iterator[tuple[str, str]]:
     r"""Small problems in words without end. One answer in six is written as a fraction that comes
-    to a whole number, and one in six is no whole number at all: the extraction has to tell them
+    to a whole number, and one in six is not a whole number at all: the extraction has to tell them
     apart.
     """
     rng = np.random.default_rng(seed)

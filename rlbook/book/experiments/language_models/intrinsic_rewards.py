@@ -38,7 +38,7 @@ class IntrinsicRewardCurves:
     """R runs, looked at K times; the first look is before the first round."""
 
     rounds: Array  # [R, K], updates so far
-    accuracy: Array  # [R, K], share of the held-out prompts that is answered rightly, greedily
+    accuracy: Array  # [R, K], share of the held-out prompts that is answered correctly, greedily
     sampled: Array  # [R, K], the same of answers that are drawn
     reward: Array  # [R, K], mean since the look before; NaN at the first
 

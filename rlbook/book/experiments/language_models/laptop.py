@@ -1,6 +1,6 @@
 """A real model on a laptop: SmolLM2, 135 million weights, is paid for the form of an answer.
 
-The prompts are sums of two digits, "3+4=", behind one worked example. The answer shall be a number
+The prompts are sums of two digits, "3+4=", after one worked example. The answer should be a number
 and nothing else. A number earns .3, the right number 1 more. Every completion can earn the first
 part, and hardly one in ten the second; so what is learned is the form. That is *reward hacking*
 where one had hoped for arithmetic: the reward rises, the model becomes sure of itself, and it adds

@@ -78,7 +78,7 @@ def ordered_rightly(better: Array, worse: Array) -> float:
 
 def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
     """AUC over all answers, and the share of pairs of one prompt's answers with different true
-    scores that are ordered rightly.
+    scores that are ordered correctly.
 
     Args:
         learned: [P, K], what the reward model says of K answers to each prompt.

@@ -52,7 +52,7 @@ def write_corpus(
         seed: draws the prompts, and how each is answered.
         rows: how many there are.
         alone: the share whose answer stands alone.
-        switch: of the steps behind the first, the share that change the script.
+        switch: of the steps after the first, the share that change the script.
     """
     task, rng = sums(), rng_for(seed, "data")
     found: list[tuple[str, str]] = []
@@ -93,7 +93,7 @@ def write_kept(
         out: the file.
         run: the folder of the run.
         seed: draws the prompts and the order.
-        samples: how many sums are sampled, each to a prompt that is drawn anew.
+        samples: how many sums are sampled, each to a newly drawn prompt.
         copies: how many copies stand beside what is kept.
         longest: tokens of a completion, EOS among them, above which it is too long; None takes any
             that has come to its end.

@@ -159,7 +159,7 @@ def sample_pairs(
 
 
 def pair_accuracy(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
-    """1 for each pair that the reward model orders rightly and ½ for equal scores, of those that
+    """1 for each pair that the reward model orders correctly and ½ for equal scores, of those that
     differ in the unit, or in the number alone: [K]."""
     ends = [
         [UNIT_ID in episode.action for episode in episodes]

@@ -112,7 +112,7 @@ def fixed_point(
         beta: β.
         estimator: "k2" or "k3".
         steps: of gradient ascent, from π_ref, at most. The curvature of the penalty grows with β,
-            so a step is ∝ 1 / β: a longer one swings to and fro beside the point forever.
+            so a step is ∝ 1 / β: a longer one oscillates around the point forever.
     """
     logits, before = np.log(reference), np.full(len(COMPLETIONS), np.inf)
     for _ in range(steps):

@@ -118,7 +118,7 @@ def train_translator(name: str, seed: int) -> tuple[EncoderDecoder, list[float],
 
 
 def learning_rate_factor(step: int) -> float:
-    """Linear warm-up, then linear decay to 0 behind the last step."""
+    """Linear warm-up, then linear decay to 0 after the last step."""
     return min((step + 1) / WARM_UP, (STEPS + 1 - step) / (STEPS + 1 - WARM_UP))
 
 
@@ -145,7 +145,7 @@ def new_translator(positions: bool, causal: bool, seed: int) -> EncoderDecoder:
 def draw_pairs(
     task: str, count: int, generator: torch.Generator, held_out: bool
 ) -> tuple[Tensor, Tensor]:
-    """Words [B, 8] and what should come of them [B, 9], END behind it, both filled up with PAD.
+    """Words [B, 8] and what should come of them [B, 9], END after it, both filled up with PAD.
 
     Of `count` words those remain that are held out, or those that are not: B is random. A word is
     held out if the sum of its tokens is divisible by `HELD_OUT`.

@@ -1,6 +1,6 @@
 """Figure 6.4: SARSA and Q-learning beside a cliff, α = 0.5, ε = 0.1, γ = 1.
 
-Q-learning learns the values of the shortest way, along the edge, and while it explores it falls: 13
+Q-learning learns the values of the shortest path, along the edge, and it falls while exploring: 13
 steps, but about -50 an episode. SARSA learns what its steps are worth with exploration included,
 keeps away from the edge, and earns about half of that loss.
 

@@ -61,7 +61,7 @@ def first_near(lengths: np.ndarray) -> int | None:
 
 def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
     """Steps of single episodes, mean over the runs, and the first episode with twice the steps of
-    the shortest way or less."""
+    the shortest path or less."""
     numbers: dict[str, float] = {}
     for n, lengths in result.lengths.items():
         means = lengths.mean(axis=0)

@@ -133,7 +133,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
         """Next-token logits after each token: int64 [B, n] → [B, n, V].
 
-        With a cache, `tokens` are those behind what it has read; it is extended in place.
+        With a cache, `tokens` are those after what it has read; it is extended in place.
         """
         x, cache = self.embed_tokens(tokens), [] if cache is None else cache  # [B, n, d]
         for index, layer in enumerate(self.layers):
@@ -162,7 +162,7 @@ def from_folder(folder: str | Path) -> Transformer:
     """The Llama or Qwen2 of a local Hugging Face folder, in float32.
 
     Raises:
-        FolderError: the folder is no such model, or asks for what is not written above.
+        FolderError: the folder is not such a model, or asks for what is not written above.
     """
     from transformers import AutoConfig
 
