@@ -22,11 +22,19 @@ FEW = 10  # episodes from which little can be learned
 
 
 def summary_sentences(run: Run) -> list[str]:
-    """Sentences: how training went, what greedy play comes to, and whether evaluation took most of
+    """Sentences: why it ended early, how training went, what greedy play comes to, and whether evaluation took most of
     the time."""
     cost = evaluation_cost(run, sum(run.seconds.values()))
-    found = [_training(run), _greedy(run), cost]
+    found = [_stopped(run), _training(run), _greedy(run), cost]
     return [sentence for sentence in found if sentence]
+
+
+def _stopped(run: Run) -> str:
+    """Why a run ended before its budget was used."""
+    wanted, found = run.request.options.stop_at_return, run.evaluations()
+    if wanted is None or not found or found[-1] < wanted or run.agent.progress >= 1.0:
+        return ""
+    return f"ended by --stop-at-return {wanted:g}: the last evaluation came to {found[-1]:.4g}"
 
 
 def _training(run: Run) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 RESAMPLES = 2_000
 LAST = 10  # reports whose training returns stand in where a run was not evaluated
 BESIDE = ("seed", "digests", "earlier_budgets")  # what runs of one group may differ in
+NAMED = ("algorithm", "env", "env_kwargs")  # what a row names in any case
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Row:
     world: str = ""
     """The environment with its arguments."""
     settings: Mapping[str, object] = field(default_factory=dict)
-    """num_envs and hyper-parameters."""
+    """Hyper-parameters and the options of the run, such as its budget."""
 
 
 class ComparisonTable(list[Row]):
@@ -75,7 +76,7 @@ class ComparisonTable(list[Row]):
                 row.world,
                 str(len(row.folders)),
                 four(row.interquartile_mean),
-                " to ".join(map(four, row.confidence_interval)),
+                " to ".join(map(four, row.confidence_interval)) if len(row.folders) > 1 else "–",
             ]
             for row, label in zip(self, self.labels(), strict=True)
         ]
@@ -174,6 +175,8 @@ def _log_of(run: Run | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return parse_yaml(run.request.as_yaml()), run.metrics
     try:
         return config_of(run), read_metrics(run)
+    except RequestError:  # there is no run
+        raise
     except ValueError as error:
         raise RequestError(f"the log in {run} is damaged: {error}") from None
 
@@ -296,7 +299,6 @@ def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
         str(config["env"]).removeprefix("rlbook/"),
         _interval([scores], interquartile_mean, seed),
     )
-    settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     folders, mean = tuple(folder for _, folder, _ in group), float(interquartile_mean(scores))
     return Row(
         str(config["algorithm"]),
@@ -306,8 +308,15 @@ def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
         mean,
         interval,
         named_world(env, config.get("env_kwargs") or {}),
-        settings,
+        settings_of(config),
     )
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
+    """What may set two runs of an algorithm in an environment apart beside their seed: the
+    hyper-parameters and the options of a run, such as its budget."""
+    options = {name: value for name, value in config.items() if name not in (*BESIDE, *NAMED)}
+    return options | (options.pop("hyperparameters", None) or {})
 
 
 def named_world(env: str, arguments: Mapping[str, object]) -> str:

@@ -462,6 +462,7 @@ class EnvRecipe:
 
     def _build_guarded(self, build: Callable[[], Made]) -> Made:
         """Builds the environment and turns what its class raises into one sentence."""
+        self._check_switches()
         try:
             return build()
         except RequestError:
@@ -470,6 +471,17 @@ class EnvRecipe:
             raise RequestError(self._bad_argument(error)) from error
         except Exception as error:  # whatever the class raises
             raise RequestError(f"environment {self.name!r}: {one_line(error)}") from error
+
+    def _check_switches(self) -> None:
+        """Raises RequestError for a text such as "maybe" as the value of an argument that is true
+        or false: Python would take any text for true."""
+        texts = {name: value for name, value in self.kwargs.items() if isinstance(value, str)}
+        defaults = inspect.signature(self._creator()).parameters if texts else {}
+        for name, value in texts.items():
+            if name in defaults and isinstance(defaults[name].default, bool):
+                raise RequestError(
+                    f"environment {self.name!r}: {name} must be true or false, got {value!r}"
+                )
 
     def _bad_argument(self, error: TypeError) -> str:
         creator = self._creator()

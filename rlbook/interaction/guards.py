@@ -112,6 +112,8 @@ def cause_of(error: Exception) -> str:
     told = one_line(error)
     if told == "not enough values to unpack (expected 5, got 4)":  # a wrapper took them apart
         return OLD_STEP
+    if isinstance(error, KeyError) and told.count("raised in space_utils.py"):  # gymnasium's
+        return f"the observation has no {error}, which observation_space has"
     kind = type(error).__name__
     return told if isinstance(error, BadAnswer) or told.startswith(kind) else f"{kind}: {told}"
 
@@ -119,6 +121,23 @@ def cause_of(error: Exception) -> str:
 def not_finite(what: str, value: object, step: int) -> TrainingError:
     """The error for a reward or an observation that is not finite, in one sentence."""
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
+
+
+DRAWN = 2**64
+"""Below this is any seed that an environment is given here; gymnasium draws one of 128 bits where
+nobody has given one."""
+
+
+def unseeded(env: gymnasium.Env | VectorEnv) -> list[str]:
+    """A note if an environment draws from `np_random`, and its `reset` has not passed the seed on."""
+    for one in getattr(env.unwrapped, "envs", [env]):
+        world = one.unwrapped
+        if (getattr(world, "_np_random_seed", None) or 0) >= DRAWN:
+            return [
+                f"{type(world).__name__}.reset does not call super().reset(seed=seed), so np_random"
+                " has no seed, and the same command gives another run"
+            ]
+    return []
 
 
 # ---- the form of an answer: gymnasium only warns of most of this, and goes on

@@ -148,9 +148,9 @@ def follow(
     """Sets the height by the training returns and the optimum, marks what of the curves lies
     outside, and marks the evaluations.
 
-    An evaluation may widen the axis to twice its height. What lies beyond is marked at the edge,
-    and so is what did not finish: its return says when the episodes were cut, and nothing of the
-    policy.
+    An evaluation may widen the axis to twice its height, and the last one further upwards, since it
+    is what the run has come to. What lies beyond is marked at the edge, and so is what did not
+    finish: its return says when the episodes were cut, and nothing of the policy.
 
     Args:
         axes: with the curves in it.
@@ -167,6 +167,8 @@ def follow(
         for value in item.returns[_places(item)].tolist()
         if low - room / 2 <= value <= high + room / 2
     ]
+    last = [float(item.returns[-1]) for item in evaluations if item.returns.size]
+    inside += [value for value in last if low <= value <= low + FAR * room]
     low, high = min([low, *inside]), max([high, *inside])
     pad = MARGIN * ((high - low) or 2.0 * max(abs(high), 1.0))
     axes.set_ylim(low - pad, high + pad)

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
-from rlbook.evaluation.comparison import labels, named_world
+from rlbook.evaluation.comparison import labels, named_world, settings_of
 from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
@@ -69,7 +69,7 @@ class Curve:
     algorithm: str
     env: str  # id, short
     env_kwargs: dict[str, Any]
-    # num_envs and hyper-parameters: all that may set two curves of an algorithm apart
+    # all that may set two curves of an algorithm apart, see `settings_of`
     settings: dict[str, Any]
     unit: str  # what the steps are
     steps: np.ndarray  # [R], increasing
@@ -271,7 +271,6 @@ def read_curve(run: Run | str | Path) -> Curve:
     if not steps.size:
         missing = "evaluation" if quantity == "eval_return" else "episode"
         raise RequestError(f"{folder} has nothing to draw yet: no {missing} has ended")
-    settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     env = str(config["env"]).removeprefix("rlbook/")
     unit = UNITS[quantity]
     evaluated = [
@@ -295,7 +294,7 @@ def read_curve(run: Run | str | Path) -> Curve:
         str(config["algorithm"]),
         env,
         kwargs,
-        settings,
+        settings_of(config),
         unit,
         steps,
         returns,

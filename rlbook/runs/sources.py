@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.interaction.budget import Budget
+from rlbook.interaction.guards import unseeded
 from rlbook.interaction.loop import LoopClock, loop
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class EnvironmentSource(Source):
         env: Any = self.interaction.env
         while env is not None and not hasattr(env, "excursions"):  # within those who give advice
             env = getattr(env, "env", None)
-        return [*([] if env is None else env.excursions), *self.interaction.notes]
+        told = [*([] if env is None else env.excursions), *self.interaction.notes]
+        return told + unseeded(self.interaction.env)
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         return loop(

@@ -139,6 +139,12 @@ REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
         {"env_kwargs": {"slipp": 0.1}},
         "environment 'Maze-v0' has no argument 'slipp'; did you mean 'slip'?",
     ),
+    (
+        "q_learning",
+        "FrozenLake-v1",
+        {"env_kwargs": {"is_slippery": "maybe"}},  # which Python takes for true
+        "environment 'FrozenLake-v1': is_slippery must be true or false, got 'maybe'",
+    ),
     ("q_learning", "Maze-v0", {"env_kwargs": {"slip": 2.0}}, "slip"),
     ("q_learning", "Maze-v0", {"env_kwargs": {"layout": "S#G"}}, "goal"),
     ("ppo", "Maze-v0", {"env_kwargs": {3: 4}}, "env_kwargs must name its arguments, got 3"),

@@ -213,6 +213,38 @@ def test_a_wrapper_that_takes_four_values_apart_says_what_is_wrong() -> None:
         rlbook.train("dqn", env, steps=12, num_envs=1, eval_every=0)
 
 
+class Unseeded(Answering):
+    """Draws its observations, and its reset forgets to pass the seed on."""
+
+    forgets = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        gymnasium.Env.reset(self, seed=None if self.forgets else seed)
+        return self.np_random.random(2, np.float32), {}
+
+
+@pytest.mark.parametrize("algorithm", ["semi_gradient_sarsa", "dqn", "ppo"])
+def test_a_reset_that_forgets_its_seed_is_noted(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "Unseeded.reset does not call super().reset(seed=seed)"
+    for forgets in (True, False):
+        monkeypatch.setattr(Unseeded, "forgets", forgets)
+        options: dict[str, Any] = {} if algorithm == "semi_gradient_sarsa" else {"num_envs": 2}
+        run = rlbook.train(algorithm, Unseeded(BOX), steps=40, eval_every=0, **options)
+        assert any(note.startswith(said) for note in run.notes) == forgets
+
+
+def test_a_dict_without_one_of_its_entries_is_named() -> None:
+    both = spaces.Dict(here=BOX, there=BOX)
+    for num_envs in (1, 2):
+        env = Answering(both, reset=lambda said: ({"here": said[0]["here"]}, {}))
+        env.right = {"here": np.zeros(2, np.float32), "there": np.zeros(2, np.float32)}
+        env.count = 1  # the first reset is wrong, too
+        with pytest.raises(rlbook.TrainingError, match="no 'there', which observation_space has"):
+            rlbook.train("ppo", env, steps=8, num_envs=num_envs, eval_every=0)
+
+
 def test_many_in_one_process_show_what_one_shows() -> None:
     many = SyncVector([Answering(BOX), Answering(BOX)])
     shown, _ = many.reset(seed=0)

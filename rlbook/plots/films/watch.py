@@ -3,6 +3,8 @@ writes."""
 
 from __future__ import annotations
 
+import base64
+import html
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +24,7 @@ from rlbook.plots.terminal import Terminal, picture_text, value_map_text
 from rlbook.runs.inspection import action_names
 
 if TYPE_CHECKING:
-    from IPython.display import Image
+    from IPython.display import HTML
 
     from rlbook.agent import Agent
     from rlbook.interaction.environments import EnvRecipe
@@ -95,18 +97,22 @@ def watch(
     return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
 
 
-def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> Image:
-    """Greedy episodes as a GIF that a notebook shows in its cell; arguments as of `watch`.
+def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> HTML:
+    """Greedy episodes as a GIF that a notebook shows in its cell, and so does what nbconvert makes
+    of it, which leaves a bare GIF out; arguments as of `watch`.
 
     Raises:
         RequestError: as `watch`.
     """
-    from IPython.display import Image
+    from IPython.display import HTML
 
     _check(episodes, seed)
     start = run.request.seed if seed is None else seed
-    film = gif_bytes(run.agent, run.request.recipe.for_evaluation(), episodes=episodes, seed=start)
-    return Image(data=film, format="gif")
+    recipe = run.request.recipe.for_evaluation()
+    film = gif_bytes(run.agent, recipe, episodes=episodes, seed=start)
+    shown = f"{run.request.algorithm} in {recipe.name}"
+    data = base64.b64encode(film).decode()
+    return HTML(f'<img alt="{html.escape(shown)}" src="data:image/gif;base64,{data}"/>')
 
 
 def _check(episodes: object, seed: object) -> None:

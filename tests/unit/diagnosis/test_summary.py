@@ -111,6 +111,13 @@ def test_defaults_that_do_not_solve_it_are_told_with_the_command_that_does() -> 
     assert "rlbook train" not in line
 
 
+def test_a_run_that_was_stopped_by_its_return_says_so() -> None:
+    ended = said("q_learning", "Maze-v0", steps=20_000, alpha=0.5, stop_at_return=2.5)
+    assert ended[0] == "ended by --stop-at-return 2.5: the last evaluation came to 3"
+    whole = said("q_learning", "Maze-v0", steps=300, stop_at_return=2.5)
+    assert not any("stop-at-return" in line for line in whole)
+
+
 def test_few_episodes_are_counted() -> None:
     assert said("q_learning", "Maze-v0", episodes=3, eval_every=0) == [
         "3 episodes finished, too few to learn much from; give more --steps or --episodes"

@@ -66,6 +66,16 @@ def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
     assert (second.interquartile_mean, second.confidence_interval) == ((3 + 5) / 2, (4.0, 4.0))
 
 
+def test_runs_that_differ_in_their_budget_are_told_apart(tmp_path: Path) -> None:
+    report = [{"step": 9, "eval_return": 1.0}]
+    folders = []
+    for name, steps in (("short", 100), ("long", 900)):
+        folders.append(write(tmp_path / name, 0, report))
+        config = tmp_path / name / "config.yaml"
+        config.write_text(config.read_text().replace("{", f'{{"steps": {steps}, ', 1))
+    assert rlbook.compare(folders).labels() == ["q_learning, steps 100", "q_learning, steps 900"]
+
+
 def test_a_comparison_is_shown_as_the_table_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,8 +87,8 @@ def test_a_comparison_is_shown_as_the_table_of_the_command(
     rows = rlbook.compare(folders)
     assert repr(rows).splitlines() == [
         "algorithm              environment  runs  interquartile mean  95 % interval",
-        "q_learning, alpha 0.1  Maze-v0      1     12,345              12,345 to 12,345",
-        "q_learning, alpha 0.5  Maze-v0      1     -1.5                -1.5 to -1.5",
+        "q_learning, alpha 0.1  Maze-v0      1     12,345              –",
+        "q_learning, alpha 0.5  Maze-v0      1     -1.5                –",
     ]
     assert cli.main(["compare", *folders]) == 0
     assert capsys.readouterr().out.startswith(f"{rows!r}\n")
@@ -168,7 +178,8 @@ def test_two_kinds_are_named_by_what_sets_them_apart_and_compared(
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rlbook.RequestError, match="needs the folder of a run"):
         rlbook.compare([])
-    with pytest.raises(rlbook.RequestError, match="is not a run folder"):
-        rlbook.compare(tmp_path)
+    for folder, why in ((tmp_path, "it has no config"), (tmp_path / "no", "it does not exist")):
+        with pytest.raises(rlbook.RequestError, match=rf"^{folder} is not a run folder: {why}"):
+            rlbook.compare(folder)
     with pytest.raises(rlbook.RequestError, match="no episode was played"):
         rlbook.compare(write(tmp_path / "run", 0, [{"step": 1}]))

@@ -286,6 +286,22 @@ def test_an_evaluation_far_below_training_stands_at_the_edge(tmp_path: Path) -> 
     )
 
 
+def test_the_last_evaluation_stands_in_the_picture_where_it_is_above_training(
+    tmp_path: Path,
+) -> None:
+    """A greedy policy may be far better than one that explores; an earlier outlier is marked."""
+    ended = [*rising(0), {"step": 300, "eval_return": 20.0}]
+    axes = plot_curves(write_run(tmp_path / "a", ended)).axes[0]
+    assert axes.get_ylim()[1] > 20.0 and "greedy episodes above the axis" not in lines(axes.figure)
+    earlier = [
+        rising(0)[0] | {"eval_return": 20.0},
+        *rising(0)[1:],
+        {"step": 300, "eval_return": 2},
+    ]
+    axes = plot_curves(write_run(tmp_path / "b", earlier)).axes[0]
+    assert axes.get_ylim()[1] < 5.0 and "greedy episodes above the axis" in lines(axes.figure)
+
+
 def test_of_several_runs_only_what_came_to_its_end_is_averaged(tmp_path: Path) -> None:
     ended = [*rising(0), {"step": 300, "eval_return": 3.0}]
     cut = [*rising(0), {"step": 300, "eval_return": -1_000.0, "eval_unfinished": 0.5}]
