@@ -118,8 +118,14 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
             raise ValueError("dtype 4bit needs the model of a folder, but none was named")
         model = four_bit_model(asked.model)
     else:
+        rules: TokenRules = asked.rules
         model = starting_model(
-            asked.rules.task, asked.model, rng, spec.config, codec=asked.rules.codec
+            rules.task,
+            asked.model,
+            rng,
+            spec.config,
+            codec=rules.codec,
+            context=rules.context_length,
         )
         in_numbers(model, spec.dtype)
         if spec.config is not None:

@@ -31,6 +31,8 @@ from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, first_line
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
+SMALL_CONTEXT = 64
+
 
 def small_llama(
     generator: torch.Generator,
@@ -42,7 +44,7 @@ def small_llama(
     layers: int = 2,
     heads: int = 4,
     kv_heads: int | None = None,
-    context: int = 64,
+    context: int = SMALL_CONTEXT,
 ) -> Any:
     """A `LlamaForCausalLM`, by default with 0.1 M parameters, whose weights are drawn only from
     `generator`.
@@ -105,7 +107,9 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
     return model
 
 
-def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Generator) -> Any:
+def sized_model(
+    sizes: Mapping[str, object], codec: Codec, rng: np.random.Generator, *, context: int = 0
+) -> Any:
     """A new causal LM of the given sizes, for the vocabulary of `codec`.
 
     Args:
@@ -113,6 +117,8 @@ def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Genera
             `model_type` that architecture's default.
         codec: says how many tokens there are, and which of them have a meaning of their own.
         rng: draws the weights.
+        context: tokens that a small Llama says it reads, where `sizes` does not say it and they are
+            more than its default.
 
     Raises:
         ValueError: a name that the architecture does not have, or sizes that do not go together.
@@ -131,9 +137,10 @@ def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Genera
         known = AutoConfig.for_model(str(kind))
         _check_names(sizes, known, special)
         given = {name: value for name, value in sizes.items() if name != "model_type"}
+        default = SMALL | {"max_position_embeddings": max(context, SMALL_CONTEXT)}
         return new_model(
             AutoConfig.for_model(
-                str(kind), **((SMALL if kind == "llama" else {}) | given | special)
+                str(kind), **((default if kind == "llama" else {}) | given | special)
             ),
             rng,
         )
@@ -160,7 +167,7 @@ SMALL: dict[str, object] = {
     "intermediate_size": 256,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": SMALL_CONTEXT,
 }
 """The sizes of `small_llama`."""
 

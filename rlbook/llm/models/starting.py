@@ -20,7 +20,7 @@ from safetensors.torch import load
 
 from rlbook.errors import RequestError, system_reason
 from rlbook.llm.environments.token_rows import NEW
-from rlbook.llm.models.sources import folder_model, sized_model, small_llama
+from rlbook.llm.models.sources import SMALL_CONTEXT, folder_model, sized_model, small_llama
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, same_tokens
 from rlbook.seeding import torch_generator
@@ -40,6 +40,7 @@ def starting_model(
     config: Mapping[str, object] | None = None,
     *,
     codec: Codec | None = None,
+    context: int = 0,
 ) -> Any:
     """A `transformers` causal language model in float32.
 
@@ -53,6 +54,8 @@ def starting_model(
             `rlbook.llm.models.sources.sized_model`.
         codec: which tokens a new model has; None for those of the task's characters. The weights
             that ship know the characters alone.
+        context: tokens that a new model says it reads, where `config` does not say it and they are
+            more than the small model's; other programs refuse a longer text.
 
     Raises:
         ValueError: the folder holds no model that can be loaded.
@@ -63,8 +66,8 @@ def starting_model(
     characters = character_codec(task.characters, task.words)
     codec = characters if codec is None else codec
     if config is not None:
-        return sized_model(config, codec, rng)
-    small = small_llama(torch_generator(rng), codec)
+        return sized_model(config, codec, rng, context=context)
+    small = small_llama(torch_generator(rng), codec, context=max(context, SMALL_CONTEXT))
     if model is None and task.name in DIGESTS and same_tokens(codec, characters):
         small.load_state_dict(load(taught_weights(task.name)))
     return small

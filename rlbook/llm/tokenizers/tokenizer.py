@@ -240,7 +240,8 @@ class Codec:
         raise ValueError(
             f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has:"
             f" {''.join(sorted(self.characters))}); a model's folder brings its own vocabulary, and"
-            " the environment's argument tokenizer makes one"
+            " the environment's argument tokenizer makes one of the texts that its argument data"
+            " names"
         )
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:

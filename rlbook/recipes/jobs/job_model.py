@@ -48,7 +48,14 @@ def write_model(job: Job) -> None:
                 "training begins with the weights of the run's start"
             )
         rng = rng_for(job.request.seed, "initialisation")
-        model = starting_model(job.rules.task, job.env.model, rng, spec.config)
+        model = starting_model(
+            job.rules.task,
+            job.env.model,
+            rng,
+            spec.config,
+            codec=job.rules.codec,
+            context=job.rules.context_length,
+        )
         network = LanguageModelPolicy(model, critic=False)  # it adds a head of its own
     export_base(network, job.env, job.folder / "model")
 

@@ -264,3 +264,23 @@ def test_after_a_reward_model_the_command_line_suggests_what_works() -> None:
 
 def suggested(algorithm: str, env: str, **options: Any) -> list[str]:
     return further(Run(Request.build(algorithm, env, **options)), Path("runs/r"))
+
+
+@pytest.mark.parametrize("sizes", [None, {"hidden_size": 32, "num_attention_heads": 2}])
+def test_an_exported_model_reads_the_texts_of_its_own_environment(
+    sizes: dict[str, int] | None, tmp_path: Path
+) -> None:
+    """The small model said that it reads 64 tokens, so that its own environment, and other programs,
+    refused its folder."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(f'{{"prompt": "plural of {"ab" * i}: ", "answer": "{i}"}}\n' for i in range(20))
+    )
+    asked: dict[str, Any] = {"data": str(rows), "tokenizer": "bpe"}
+    out: dict[str, Any] = {"model": sizes, "out": tmp_path / "run", "quiet": True}
+    rlbook.train("sft", "Chat-v0", env_kwargs=asked, steps=1, eval_every=0, **out)
+    env: Any = rlbook.make("Chat-v0", **asked).unwrapped
+    assert env.rules.context_length > 64
+    export(tmp_path / "run", tmp_path / "model")
+    again: Any = rlbook.make("Chat-v0", data=str(rows), model=str(tmp_path / "model")).unwrapped
+    assert again.rules.context_length == env.rules.context_length == again.codec.limit

@@ -433,6 +433,19 @@ def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
     assert found == [1.5] and module.WEIGHTS == [2.0]
 
 
+def test_a_new_reward_models_tokens_are_those_of_the_tokenizer_beside_it(tmp_path: Path) -> None:
+    """The model of LLaMA-Factory's job had one token a character, whatever the tokenizer."""
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"prompt": "1+2=", "chosen": "3", "rejected": "4"}\n' * 4)
+    env_kwargs = {"tokenizer": "bpe", "vocab_size": 300}
+    config = write_config(tmp_path, "reward_model", steps=2, data=str(pairs), env_kwargs=env_kwargs)
+    write_job(config, tmp_path / "job", "llamafactory")
+    settings = json.loads((tmp_path / "job" / "model" / "config.json").read_text())
+    tokenizer = json.loads((tmp_path / "job" / "tokenizer" / "tokenizer.json").read_text())
+    added = {entry["content"] for entry in tokenizer["added_tokens"]}
+    assert settings["vocab_size"] == len(tokenizer["model"]["vocab"].keys() | added)
+
+
 def test_a_reward_model_of_a_run_goes_with_the_job(tmp_path: Path) -> None:
     import rlbook
 
