@@ -44,6 +44,10 @@ EXPECTED = "expected"
 ACTION_MASK = "action_mask"
 """Where in gymnasium's info a mask is, and the argument of `act` that takes it."""
 
+OBSERVATIONS = ("index", "numbers", "vector", "network", "policy", "any")
+ACTIONS = ("discrete", "discrete only", "any", "scaled", "scaled box")
+"""What `Agent.observations` and `Agent.actions` may be."""
+
 NO_STATE: Any = "no state"
 """The state that `predict` is given where it is given none; None stands for an episode's start."""
 

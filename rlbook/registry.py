@@ -12,7 +12,16 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
+from rlbook.agent import (
+    ACTIONS,
+    EXPECTED,
+    OBSERVATIONS,
+    Agent,
+    Planner,
+    Presets,
+    preset_file,
+    read_presets,
+)
 from rlbook.checks import SYNONYMS, did_you_mean, import_object
 from rlbook.envs.space_batches import plain
 from rlbook.errors import RequestError
@@ -266,6 +275,12 @@ def check_class(agent: object) -> type[Agent]:
             f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got"
             f" {_describe(agent.Config)}"
         )
+    for name, allowed in (("observations", OBSERVATIONS), ("actions", ACTIONS)):
+        if (said := getattr(agent, name)) not in allowed:
+            raise RequestError(
+                f"{agent.__name__}.{name} must be one of {', '.join(map(repr, allowed))}, got"
+                f" {said!r}{did_you_mean(said, allowed)}"
+            )
     unknown = agent.budget.keys() - {"steps", "episodes", "passes", "eval_every"}
     if unknown:
         allowed = "steps, episodes, passes or eval_every"

@@ -25,11 +25,11 @@ def summary_sentences(run: Run) -> list[str]:
     """Sentences: why it ended early, how training went, what greedy play comes to, and whether evaluation took most of
     the time."""
     cost = evaluation_cost(run, sum(run.seconds.values()))
-    found = [_stopped(run), _training(run), _greedy(run), cost]
+    found = [_early_end(run), _training(run), _greedy(run), cost]
     return [sentence for sentence in found if sentence]
 
 
-def _stopped(run: Run) -> str:
+def _early_end(run: Run) -> str:
     """Why a run ended before its budget was used."""
     wanted, found = run.request.options.stop_at_return, run.evaluations()
     if wanted is None or not found or found[-1] < wanted or run.agent.progress >= 1.0:

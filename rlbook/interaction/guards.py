@@ -128,7 +128,7 @@ DRAWN = 2**64
 nobody has given one."""
 
 
-def unseeded(env: gymnasium.Env | VectorEnv) -> list[str]:
+def seed_note(env: gymnasium.Env | VectorEnv) -> list[str]:
     """A note if an environment draws from `np_random`, and its `reset` has not passed the seed on."""
     for one in getattr(env.unwrapped, "envs", [env]):
         world = one.unwrapped

@@ -181,6 +181,8 @@ class ModelSpec:
         if not isinstance(value, Mapping):
             if not isinstance(value, str | Path):
                 wanted = "it must be a folder, a ModelSpec or a mapping"
+                if isinstance(value, type):
+                    wanted += f" such as {{'network': {value.__name__}}}"
                 raise ValueError(f"{wanted}, got {value!r}"[:200])
             return cls(folder=str(value))
         names = [item.name for item in dataclasses.fields(cls)]

@@ -51,10 +51,22 @@ class Reports:
     def collect(self, metrics: Metrics | Totals) -> tuple[str, float] | None:
         """Adds the metrics of one item; the last that is not finite, if there is one."""
         strange = None
-        for name, item in metrics.items():
+        try:
+            items = metrics.items()
+        except AttributeError:
+            raise TrainingError(
+                "learn returns a dict of numbers to log, {} where nothing was learned, and plan and"
+                f" fit yield such dicts; got {metrics!r:.60}"
+            ) from None
+        for name, item in items:
             value, count = item if isinstance(item, tuple) else (item, 1)
-            if not math.isfinite(value):
-                strange = name, value
+            try:
+                if not math.isfinite(value):
+                    strange = name, value
+            except TypeError:
+                raise TrainingError(
+                    f"{name!r} is to be logged, so it must be a number, got {value!r:.60}"
+                ) from None
             pair = self.sums.setdefault(name, [0.0, 0])
             pair[0] += value
             pair[1] += count

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
 from rlbook.interaction.budget import Budget
-from rlbook.interaction.guards import unseeded
+from rlbook.interaction.guards import seed_note
 from rlbook.interaction.loop import LoopClock, loop
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class EnvironmentSource(Source):
         while env is not None and not hasattr(env, "excursions"):  # within those who give advice
             env = getattr(env, "env", None)
         told = [*([] if env is None else env.excursions), *self.interaction.notes]
-        return told + unseeded(self.interaction.env)
+        return told + seed_note(self.interaction.env)
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         return loop(

@@ -148,6 +148,23 @@ def test_an_agent_needs_no_hyper_parameters_and_no_budget() -> None:
         rlbook.train(Still, "Maze-v0", gamma=0.9)
 
 
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "learn returns a dict of numbers to log, .* got None"),
+        (3.0, "learn returns a dict of numbers to log, .* got 3.0"),
+        ({"loss": "high"}, "'loss' is to be logged, so it must be a number, got 'high'"),
+        ({"loss": [1.0]}, r"'loss' is to be logged, .* got \[1.0\]"),
+    ],
+)
+def test_what_learn_returns_is_refused_unless_it_can_be_logged(
+    answer: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Still, "learn", lambda self, step: answer)
+    with pytest.raises(rlbook.TrainingError, match=sentence):
+        rlbook.train(Still, "Maze-v0", steps=10)
+
+
 def test_what_is_no_agent_is_refused_with_the_reason() -> None:
     class NeverLearns(Still):
         learn = Agent.learn
@@ -162,7 +179,15 @@ def test_what_is_no_agent_is_refused_with_the_reason() -> None:
     class OddBudget(Still):
         budget = {"epochs": 3}
 
+    class OddActions(Still):
+        actions = "discreet"
+
+    class OddObservations(Still):
+        observations = "image"
+
     sentences = {
+        OddActions: r"OddActions.actions must be one of .*, got 'discreet'; did you mean 'discrete'",
+        OddObservations: "OddObservations.observations must be one of 'index', .* got 'image'",
         NeverLearns: "NeverLearns never learns: it must define learn",
         Incomplete: "Incomplete learns from what it does, so it must define act",
         OddConfig: "OddConfig.Config must be a dataclass of hyper-parameters, got the class dict",

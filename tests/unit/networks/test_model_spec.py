@@ -94,6 +94,7 @@ def test_a_folder_a_spec_its_fields_and_sizes_all_name_a_model() -> None:
         ({"folder": "m", "adaptor": "x"}, "no 'adaptor'; did you mean 'adapter'"),
         ({"device": "tpu"}, "device must be one of"),
         (3, "a folder, a ModelSpec or a mapping, got 3"),
+        (dict, "or a mapping such as {'network': dict}, got"),
     ],
 )
 def test_what_cannot_be_a_model_is_refused_in_one_sentence(given: Any, sentence: str) -> None:
