@@ -19,9 +19,10 @@ count. `fit` uses recorded groups with scores; π_old is then the reference. `kl
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu
-et al. 2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Ahmadian et al. 2024 (RLOO),
-arXiv:2402.14740; credit = reward-to-go: Hu 2025 (REINFORCE++), arXiv:2501.03262; ratio =
-sequence: Zheng et al. 2025 (GSPO), arXiv:2507.18071; ratio = cispo: MiniMax 2025, arXiv:2506.13585.
+et al. 2025 (DAPO), arXiv:2503.14476; baseline = leave-one-out: Kool et al. 2019, "Buy 4 REINFORCE
+Samples", and Ahmadian et al. 2024 (RLOO), arXiv:2402.14740; credit = reward-to-go: Hu 2025
+(REINFORCE++), arXiv:2501.03262; ratio = sequence: Zheng et al. 2025 (GSPO), arXiv:2507.18071; ratio
+= cispo: MiniMax 2025, arXiv:2506.13585.
 Difference: β is 0 by default, as in TRL.
 """
 

@@ -10,9 +10,9 @@ is the mean return of the other episodes (with a group_size, of those from the s
 learned is V(s_t), a network regressed on G_t.
 
 Source: Williams 1992, doi:10.1007/BF00992696; Sutton & Barto 2018, boxes on pages 328 and 330;
-RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' factor γ^t is omitted, so
-late steps count as much as early ones; one Adam step for many episodes; a time limit ends the
-return.
+RLOO: Kool et al. 2019; Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' factor γ^t
+is omitted, so late steps count as much as early ones; one Adam step for many episodes; a time limit
+ends the return.
 """
 
 from __future__ import annotations

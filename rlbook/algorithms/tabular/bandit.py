@@ -9,7 +9,7 @@
     Q(a) ← Q(a) + α [ r - Q(a) ]                    r̄ ← mean of the rewards so far
 
 With α = 1/N(a), Q(a) is the mean of the rewards that followed a. An initial value above all rewards
-is a third way to explore: each action disappoints until all have been tried ("optimistic").
+is another way to explore: each action disappoints until all have been tried ("optimistic").
 The agent ignores the state, and learns only from the reward of the current step.
 
 Source: Sutton & Barto 2018, chapter 2: the box on page 32, eq. 2.10 and eq. 2.12. No deliberate
