@@ -19,6 +19,7 @@ from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, request_errors
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.tabular.table_interaction import interaction_for
+from rlbook.functional.schedules import Schedule
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.interaction.learned_reward import (
@@ -99,11 +100,23 @@ def set_up(
             + _library_note(ready.agent)
             + _memory_note(ready.agent, env)
             + _replay_note(ready.agent)
+            + _rate_note(ready.agent.config)
         )
     except RequestError:
         raise
     except ValueError as error:
         raise RequestError(_refusal(request, error)) from error
+
+
+def _rate_note(config: Any) -> tuple[str, ...]:
+    """A note where a schedule of the learning rate is multiplied by what falls to 0 anyway."""
+    rate = getattr(config, "learning_rate", None)
+    if not isinstance(rate, Schedule) or not getattr(config, "anneal_learning_rate", False):
+        return ()
+    return (
+        f"the learning rate is {rate} times the share of training that is left, because"
+        " anneal_learning_rate is true; anneal_learning_rate=False leaves the schedule alone",
+    )
 
 
 def _tokenizer_note(env: Adapted) -> tuple[str, ...]:

@@ -27,9 +27,8 @@ def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize("page", ["algorithm", "environment", "task", "network"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (FOLDER / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     exec(code.replace("steps=2_000", "steps=200").replace("episodes=512", "episodes=64"), {})
     assert capsys.readouterr().out
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+
+import rlbook
+from rlbook.runs.options import NAMES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -24,6 +29,35 @@ def test_the_blocks_of_the_page_run_in_their_order(
     told = capsys.readouterr().out
     assert "({'episodes': 200},)" in told and "<Evaluation " in told and "<Run q_learning" in told
     assert {path.name for path in tmp_path.iterdir()} == {"curve.png", "maze.gif", "runs"}
+
+
+def test_what_the_page_sets_beside_stable_baselines3_exists_here() -> None:
+    page = (DOCS / "trained-agents.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (.*`.*) \| (.*) \|$", page.split("Coming from Stable-")[1], re.MULTILINE
+    )
+    given = " ".join(code for _, ours in rows for code in re.findall(r"`([^`]*)`", ours))
+    fields = [agent.Config for agent in rlbook.algorithms().values()]
+    known = {item.name for config in fields for item in dataclasses.fields(config)} | {*NAMES}
+    for function in (rlbook.train, rlbook.load, rlbook.Run.watch, rlbook.Run.predict):
+        known |= {*inspect.signature(function).parameters}
+    assert len(rows) > 30 and set(re.findall(r"\b([a-z_]+)=", given)) <= known | {"env", "pi", "vf"}
+    theirs, ours = re.search(r"`vf_coef=(\S+)` \| `value_coef=(\S+)`", page).groups()  # type: ignore[union-attr]
+    # they leave out the ½ before the square, which tests/equivalence/test_recurrent_ppo.py compares
+    assert float(ours) == 2 * float(theirs)
+    assert all(rlbook.algorithms()[name].Config().anneal_learning_rate for name in ("ppo", "a2c"))  # type: ignore[attr-defined]
+
+
+def test_a_schedule_that_is_annealed_once_more_is_noted() -> None:
+    """`learning_rate=lambda left: 3e-4 * left` is 3e-4 with PPO's own annealing: with a schedule
+    besides, it falls with the square."""
+    rate, notes = "linear(3e-4, 0.0)", []
+    for options in ({}, {"anneal_learning_rate": False}):
+        run = rlbook.train(
+            "ppo", "CartPole-v1", steps=64, eval_every=0, learning_rate=rate, **options
+        )
+        notes.append([note for note in run.notes if "anneal_learning_rate is true" in note])
+    assert len(notes[0]) == 1 and notes[1] == []
 
 
 in_a_kernel = pytest.mark.slow

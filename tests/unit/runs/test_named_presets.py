@@ -64,6 +64,15 @@ def test_the_presets_of_atari_show_four_grey_frames_to_natures_network(name: str
     assert network.network == "nature" and network.layers[0].out_features == 512
 
 
+@pytest.mark.parametrize("name", preset_names())
+def test_no_preset_anneals_its_learning_rate_twice(name: str) -> None:
+    preset = named_preset(name)
+    config: Any = rlbook.algorithms()[preset.algorithm].Config
+    rate = preset.hyperparameters.get("learning_rate", config().learning_rate)
+    twice = preset.hyperparameters.get("anneal_learning_rate", config().anneal_learning_rate)
+    assert isinstance(rate, float) or "(" not in str(rate) or not twice
+
+
 def test_every_preset_is_tried() -> None:
     assert sorted([*SMALL, "atari_dqn", "atari_ppo"]) == preset_names()
 
