@@ -1,7 +1,7 @@
 """Writes the slides of a course, a file for each week of the syllabus, from the chapters that are
 read in it:
 
-    python docs/slides.py           docs/_build/slides/week-01.html … week-12.html, and index.html
+    python docs/slides.py           docs/_build/slides/week-01.html … week-12.html
     python docs/slides.py 7         one week
 
 A chapter gives its problem with the picture, the worked example, each equation beside its code, the
@@ -57,15 +57,26 @@ def render(text: str) -> str:
     return re.sub("\ue000(\\d+)\ue001", lambda found: drawings[int(found[1])], text)
 
 
-def first_sentences(paragraphs: list[str], most: int) -> str:
-    """The beginning of a text, as many whole sentences as are wanted; at the end of a paragraph a
-    full stop stands for the colon that introduces a listing."""
-    found: list[str] = []
+def in_pages(paragraphs: list[str], most: int) -> list[str]:
+    """A text in pages of at most so many whole sentences; at the end of a paragraph a full stop
+    stands for the colon that introduces a listing."""
+    pages: list[list[str]] = [[]]
+    room = most
     for part in paragraphs:
-        sentences = SENTENCES.split(" ".join(part.split()))[:most]
-        most -= len(sentences)
-        found += [re.sub(r":$", ".", " ".join(sentences))] if sentences else []
-    return "\n\n".join(found)
+        sentences = SENTENCES.split(" ".join(part.split()))
+        while sentences:
+            if not room:
+                pages.append([])
+                room = most
+            said, sentences = sentences[:room], sentences[room:]
+            room -= len(said)
+            pages[-1].append(re.sub(r":$", ".", " ".join(said)))
+    return ["\n\n".join(page) for page in pages]
+
+
+def first_sentences(paragraphs: list[str], most: int) -> str:
+    """The beginning of a text."""
+    return in_pages(paragraphs, most)[0]
 
 
 def section_of(page: str, title: str) -> str:
@@ -127,12 +138,13 @@ def chapter_slides(name: str) -> list[str]:
     page = (HERE / f"{name}.md").read_text(encoding="utf-8")
     title = re.findall(r"^# (.+)$", page, re.MULTILINE)[0]
     slides = [slide(title, "", title, level=1)]
-    for head, most in (("The problem", 6), ("By hand", 8), ("Watch it", 5)):
+    for head, most, pages in (("The problem", 6, 1), ("By hand", 8, 2), ("Watch it", 5, 1)):
         text = section_of(page, head)
-        said = first_sentences(paragraphs_of(text), most)
         picture = picture_of(text)
-        if said or picture:
-            slides.append(slide(head, two_columns(render(said), picture), title))
+        for said in in_pages(paragraphs_of(text), most)[:pages]:
+            if said or picture:
+                slides.append(slide(head, two_columns(render(said), picture), title))
+            picture = ""
         if head == "By hand":
             slides += equation_slides(page, title)
     wrong = mistakes_of(section_of(page, "What goes wrong"))
@@ -147,7 +159,7 @@ def chapter_slides(name: str) -> list[str]:
 
 
 def equation_slides(page: str, title: str) -> list[str]:
-    """Each equation, and below it what it says beside the lines that compute it."""
+    """Each equation, and below it what it says and the lines that compute it."""
     slides = []
     for path, name, options, text in excerpts.besides(page)[:EQUATIONS]:
         before = page[: page.index(text)]
@@ -156,8 +168,8 @@ def equation_slides(page: str, title: str) -> list[str]:
         shown = highlight(code, PythonLexer(), CODE)
         where = f"<p><code>{path}</code></p>"
         equations = "\n\n".join(found[0] for found in BLOCK.finditer(text))
-        told = two_columns(render(BLOCK.sub("", text)), shown + where)
-        slides.append(slide(head, render(equations) + told, title))
+        told = render(BLOCK.sub("", text))
+        slides.append(slide(head, render(equations) + told + shown + where, title))
     return slides
 
 
