@@ -237,14 +237,21 @@ class Exercises(SphinxDirective):
             rows = [
                 f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |"
                 for item in known
+                if not item.page
+            ]
+            rows += [
+                f"| `{item.name}` | {item.title} | [](algorithms/{name}.md), {number} |"
+                for item in known
+                if item.page
+                for name, number in [item.page.split()]
             ]
             return self.parse_text_to_nodes(
-                "\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows])
+                "\n".join(["| name | what to write | page |", "|---|---|---|", *rows])
             )
         rows = [
             f"| `{item.name}` | {item.title} |"
             for item in known
-            if item.chapter == self.arguments[0]
+            if item.chapter == self.arguments[0] and not item.page
         ]
         if not rows:
             raise self.error(f"exercises: there are none of the chapter {self.arguments[0]!r}")

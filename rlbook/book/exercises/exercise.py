@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +35,11 @@ PARTS = (
     "part_two_pixels",
     "part_three_models",
     "part_three",
+    "of_algorithms",
+    "of_algorithms_on_data",
 )
 CASES, SEED, TOLERANCE = 24, 20, 1e-6
+SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Exercise:
     """The arguments of one case."""
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Hint → a function that makes the mistake."""
+    page: str = ""
+    """Which exercise of which algorithm's page it is, such as "dpo 3"; empty for one of the course."""
 
     @property
     def name(self) -> str:
@@ -57,8 +63,14 @@ class Exercise:
 
     @property
     def title(self) -> str:
-        """The first line of what is asked."""
-        return str(inspect.getdoc(self.function)).splitlines()[0]
+        """The first sentence of what is asked."""
+        paragraph = str(inspect.getdoc(self.function)).split("\n\n")[0]
+        return SENTENCE_END.split(" ".join(paragraph.split()))[0]
+
+    @property
+    def place(self) -> str:
+        """The page that it stands on, a file of docs/ without its ending."""
+        return f"algorithms/{self.page.split()[0]}" if self.page else f"chapters/{self.chapter}"
 
     def telling_case(self) -> tuple[Any, ...]:
         """The first case in which the most known mistakes come to another answer than the right
@@ -80,9 +92,10 @@ def exercise(
     chapter: str,
     cases: Callable[[Generator], tuple[Any, ...]],
     mistakes: Mapping[str, Callable[..., Any]] | None = None,
+    page: str = "",
 ) -> Callable[[Callable[..., Any]], Exercise]:
     """Makes an exercise of a function."""
-    return lambda function: Exercise(function, chapter, cases, dict(mistakes or {}))
+    return lambda function: Exercise(function, chapter, cases, dict(mistakes or {}), page)
 
 
 @cache
@@ -125,8 +138,7 @@ def starter(item: Exercise) -> str:
     example = f"Example:\n    {call}\n    is {format_value(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
-        f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check"
-        f" {item.name}.py\n"
+        f"# Exercise {item.name}, {item.place}. Check it: rlbook exercise check {item.name}.py\n"
         f"import numpy as np\n\n\ndef {item.name}({arguments}) -> {returns}:\n"
         f'    """{told.strip()}\n    """\n    return NotImplemented\n'
     )

@@ -40,7 +40,7 @@ class Exercises(PrintingOptions):
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAME|FILE|FOLDER", help_behavior_hint=""),
     ] = ()
-    chapter: Word = None  # list: only the exercises of this chapter
+    chapter: Word = None  # list: only the exercises of this chapter or algorithm's page
     out: File = None  # start: the file to write (default: NAME.py)
     # check: run without a sandbox if the system has none; time and memory are still limited
     trust: Flag = False
@@ -83,14 +83,21 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
 def _list_exercises(chapter: str | None) -> Result:
     from rlbook.book.exercises.exercise import exercises
 
-    found = [item for item in exercises().values() if chapter in (None, item.chapter)]
+    found = [
+        item
+        for item in exercises().values()
+        if chapter in (None, item.chapter, item.page.split(" ")[0])
+    ]
     if not found:
         chapters = list(dict.fromkeys(item.chapter for item in exercises().values()))
         hint = did_you_mean(chapter, chapters)
         raise RequestError(
             f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})"
         )
-    facts = [{"name": item.name, "chapter": item.chapter, "title": item.title} for item in found]
+    facts = [
+        {"name": item.name, "chapter": item.chapter, "page": item.page, "title": item.title}
+        for item in found
+    ]
     return {"exercises": facts}, align_columns([(fact["name"], fact["title"]) for fact in facts])
 
 

@@ -386,3 +386,170 @@ def per_text(loss, mask):
 
 def pass_at_k(right, samples, k):
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
+
+
+def left_of_optimism(first, reward, alpha):
+    mean = first + (reward - first) / 1
+    return [mean, (1 - alpha) * first + alpha * reward]
+
+
+def cost_of_exploring(means, epsilon):
+    return epsilon * (max(means) - sum(means) / len(means))
+
+
+def way_to_the_goal(step, goal, steps, gamma):
+    value = goal
+    for _ in range(steps):
+        value = step + gamma * value
+    return value
+
+
+def sarsa_step(q, state, action, reward, next_state, next_action, terminated):
+    target = reward + (0 if terminated else 0.9 * q[next_state, next_action])
+    q = q.copy()
+    q[state, action] = 0.5 * q[state, action] + 0.5 * target
+    return q
+
+
+def choose_with_bonus(q, waited, kappa):
+    return max(range(len(q)), key=lambda a: q[a] + kappa * math.sqrt(waited[a]))
+
+
+def waiting_as_good_as_the_goal(kappa, goal):
+    return goal**2 / kappa**2
+
+
+def two_visit_rules(rewards):
+    returns = [sum(rewards[step:]) for step in range(len(rewards))]
+    return [sum(returns) / len(returns), returns[0]]
+
+
+def second_moment(steps, stay):
+    total, probability, ratio = 0.0, 1.0, 1.0
+    for _ in range(steps):
+        probability, ratio = probability / 2, ratio * 2
+        total += probability * (1 - stay) * ratio**2
+        probability *= stay
+    return total
+
+
+def two_answers_for_a(ones, zeros):
+    V = np.zeros(2)
+    for _ in range(20_000):  # batch TD with a step size small enough
+        V += 0.002 * np.array([V[1] - V[0], ones * (1 - V[1]) + (zeros + 1) * (0 - V[1])])
+    return [V[0], 0.0]
+
+
+def bump_traces(times, alpha, decay):
+    powers = decay ** np.arange(times)
+    return [
+        alpha * powers.sum(),
+        alpha,
+        alpha * ((decay * (1 - alpha)) ** np.arange(times)).sum(),
+    ]
+
+
+def puct_threshold(tries, q, prior):
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        c = (low + high) / 2
+        score = q + c * prior * math.sqrt(1 + tries.sum()) / (1 + tries)
+        low, high = (low, c) if score[1] > score[0] else (c, high)
+    return low
+
+
+def lstd_weight(x, rewards, next_x, terminated, truncated):
+    A = b = 0.0
+    for now, reward, after, over in zip(x, rewards, next_x, terminated, strict=True):
+        A += now * (now - (0 if over else 0.9 * after))
+        b += now * reward
+    return b / A
+
+
+def td3_target(reward, next_q, terminated, truncated):
+    return reward if terminated else reward + 0.9 * min(next_q)
+
+
+def mean_of_the_lower(outcomes):
+    pairs = [min(one, other) for one in outcomes for other in outcomes]
+    return sum(pairs) / len(pairs)
+
+
+def largest_value(gamma, reward):
+    return sum(reward * gamma**k for k in range(5_000))
+
+
+def linear_dqn_step(w, state, action, reward, next_state, next_action, terminated):
+    error = reward + (0 if terminated else 0.9 * max(w[next_state])) - w[state, action]
+    w = w.copy()
+    w[state, action] += 0.5 * error
+    return w
+
+
+def best_soft_policy(q, alpha):
+    pi = np.exp((q - q.max()) / alpha)
+    pi /= pi.sum()
+    entropy = -sum(p * math.log(p) for p in pi if p > 0)
+    return [*pi, pi @ q + alpha * entropy]
+
+
+def last_advantages(rewards, values, last_value, ending):
+    V = [*values, 0.0 if ending == "terminated" else last_value]
+    deltas = [rewards[t] + 0.9 * V[t + 1] - V[t] for t in (0, 1)]
+    return [deltas[0] + 0.9 * deltas[1], deltas[1]]
+
+
+def cost_of_a_clone(epsilon, horizon):
+    return sum(epsilon * (1 - epsilon) ** (t - 1) * (horizon - t) for t in range(1, horizon + 1))
+
+
+def expectile(values, tau):
+    low, high = min(values), max(values)
+    for _ in range(100):
+        e = (low + high) / 2
+        above = sum(v - e for v in values if v > e)
+        below = sum(e - v for v in values if v < e)
+        low, high = (e, high) if tau * above > (1 - tau) * below else (low, e)
+    return e
+
+
+def kept_episodes(returns, keep, threshold):
+    best = sorted(range(len(returns)), key=lambda i: (-returns[i], i))[:keep]
+    return [int(i in best and returns[i] >= threshold) for i in range(len(returns))]
+
+
+def after_cloning(p, n):
+    return [1, 1 - (1 - p) ** n]
+
+
+def largest_standardised_score(n):
+    return math.sqrt(n - 1)
+
+
+def shifted_difference(one, other, c):
+    return sum(one) - sum(other) + c * (len(one) - len(other))
+
+
+def where_ipo_stops(beta):
+    return 0.5 / beta
+
+
+def soft_gradient(logits, teacher, T):
+    student, target = np.exp(logits / T), np.exp(teacher / T)
+    return (student / student.sum() - target / target.sum()) / T
+
+
+def silent_groups(p, G):
+    return math.prod([p] * G) + math.prod([1 - p] * G)
+
+
+def factor_of_the_mean(returns):
+    return (len(returns) - 1) / len(returns)
+
+
+def token_credit(tokens, gamma):
+    return [gamma ** (tokens - 1 - t) for t in range(tokens)]
+
+
+def blind_discriminator(D):
+    return -math.log(D * (1 - D))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,24 @@ def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     assert {item.chapter for item in exercises().values()} <= {
         path.stem for path in (DOCS / "chapters").glob("*.md")
     }
+
+
+def test_an_exercise_of_a_page_is_named_where_it_stands() -> None:
+    named = {}
+    for path in (DOCS / "algorithms").glob("*.md"):
+        asked = path.read_text(encoding="utf-8").partition("## Exercises\n")[2]
+        number = ""
+        for line in asked.splitlines():
+            found = re.match(r"(\d+)\. ", line)
+            number = found[1] if found else number
+            for name in re.findall(r"`rlbook exercise start (\w+)`", line):
+                named[name] = f"{path.stem} {number}"
+    assert named == {item.name: item.page for item in exercises().values() if item.page}
+
+
+def test_a_title_is_a_whole_sentence() -> None:
+    assert [item.title for item in exercises().values() if not item.title.endswith(".")] == []
+    assert exercises()["first_visit"].title.endswith("and 0 where it was not visited.")
 
 
 @pytest.mark.thorough(quick=1)
@@ -108,6 +127,8 @@ def test_the_commands(
     monkeypatch.chdir(tmp_path)
     assert main(["exercise", "list", "--chapter", "bandits"]) == 0
     assert capsys.readouterr().out.startswith("running_mean")
+    assert main(["exercise", "list", "--chapter", "dpo"]) == 0
+    assert capsys.readouterr().out.startswith("where_ipo_stops")
     assert main(["exercise", "start", "running_mean"]) == 0
     assert main(["exercise", "start", "running_mean"]) == 2  # nobody's work is written over
     (tmp_path / "class").mkdir()
