@@ -168,6 +168,24 @@ def matches_solution(hint: str) -> Judge:
     return judge
 
 
+def has_properties(*wanted: tuple[bool, str]) -> Judge:
+    """Judges answers that say of each property whether it holds.
+
+    Args:
+        wanted: for each property whether it should hold, and what to say otherwise, a sentence.
+    """
+
+    def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+        del right
+        for place, told in enumerate(answers, start=1):
+            for found, (holds, said) in zip(told, wanted, strict=True):
+                if found is not holds:
+                    return Score(0.0, f"{said} (case {place} of {len(cases)})")
+        return Score(1.0, "right")
+
+    return judge
+
+
 def find_difference(answer: object, wanted: object) -> str:
     """How an answer differs from the right one; empty where it does not."""
     if answer is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from rlbook.book.assignments.assignment import (
     Assignment,
     Case,
     RubricLine,
+    Score,
     has_frequencies,
+    has_properties,
     is_off_by_at_most,
     matches_solution,
     reaches,
@@ -77,9 +79,24 @@ def _shares(case: Case) -> np.ndarray:
     return case["epsilon"] / 4 + (1 - case["epsilon"]) * (np.arange(4) == best)
 
 
-def _updates(rng: Generator, both: bool) -> list[Case]:
-    draw = batches(terminated=0.3, both=both, updates=7, sync_every=3 if both else 100)
+def _updates(rng: Generator, sync_every: int) -> list[Case]:
+    draw = batches(terminated=0.3, updates=7, sync_every=sync_every)
     return [case | {"seed": int(rng.integers(1_000))} for case in draw(rng)]
+
+
+def _is_synced(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+    for case, told in zip(cases, answers, strict=True):
+        updates = range(1, case["updates"] + 1)
+        for update, (is_copy, is_old) in zip(updates, told, strict=True):
+            if is_copy != (update % case["sync_every"] == 0) or is_old == is_copy:
+                said = "is the Q-network" if is_copy else "has changed, and is not the Q-network"
+                said = "is what it was" if is_old else said
+                return Score(
+                    0.0,
+                    f"with sync_every {case['sync_every']}, after update {update} the target"
+                    f" network {said}",
+                )
+    return Score(1.0, "right")
 
 
 def _games(rng: Generator) -> list[Case]:
@@ -127,9 +144,9 @@ ASSIGNMENT = Assignment(
             "terminal",
             3,
             "td_target is the reward alone where the episode terminated",
-            "dqn_target",
+            "dqn_terminal",
             batches(terminated=0.6),
-            matches_solution("after a terminated transition nothing follows"),
+            matches_solution("after a terminated transition nothing follows, but after others"),
         ),
         RubricLine(
             "loss",
@@ -145,7 +162,10 @@ ASSIGNMENT = Assignment(
             "the gradient of dqn_loss reaches the Q-network alone",
             "dqn_gradient",
             batches(terminated=0.3),
-            matches_solution("the target is a constant, and only the Q-network is trained"),
+            has_properties(
+                (True, "no gradient reaches the Q-network"),
+                (False, "the target is a constant, but a gradient reaches the target network"),
+            ),
         ),
         RubricLine(
             "exploration",
@@ -160,7 +180,7 @@ ASSIGNMENT = Assignment(
             1,
             "update takes one step of the optimiser, from fresh gradients",
             "dqn_update",
-            lambda rng: _updates(rng, both=False),
+            lambda rng: _updates(rng, sync_every=100),
             matches_solution("each update is a step of Adam on the gradient of its own batch"),
         ),
         RubricLine(
@@ -168,9 +188,9 @@ ASSIGNMENT = Assignment(
             3,
             "the target network takes over the weights after every sync_every updates, and keeps "
             "them in between",
-            "dqn_update",
-            lambda rng: _updates(rng, both=True),
-            matches_solution("the target network is a copy, renewed every sync_every updates"),
+            "dqn_sync",
+            lambda rng: _updates(rng, sync_every=3),
+            _is_synced,
         ),
         RubricLine(
             "time limit",

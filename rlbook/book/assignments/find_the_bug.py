@@ -21,6 +21,7 @@ from rlbook.book.assignments.assignment import (
 )
 from rlbook.book.assignments.dqn_catch import numbers
 from rlbook.book.assignments.ppo_maze import (
+    corridors,
     endings,
     endless,
     exact_values,
@@ -122,24 +123,9 @@ def _parts(rng: Generator) -> list[Case]:
             for case in rollouts(rng, entropy_coef=0.5)
         ],
         "walk_act": policies(rng),
-        "walk_collect": _corridors(rng),
+        "walk_collect": corridors(rng),
     }
     return [case | {"part": part} for part, cases in drawn.items() for case in cases]
-
-
-def _corridors(rng: Generator) -> list[Case]:
-    """Five states in a row, with one way to go; the limit cuts one walk, the end ends another."""
-    found = []
-    for limit in (3, 9):
-        world = {
-            "next_state": [[1], [2], [3], [4], [4]],
-            "reward": [[reward] for reward in numbers(rng, 5)],
-            "terminated": [[False], [False], [False], [True], [True]],
-            "initial": [1.0, 0.0, 0.0, 0.0, 0.0],
-            "limit": limit,
-        }
-        found.append({"world": world, "steps": 10})
-    return found
 
 
 HINTS = {

@@ -9,6 +9,7 @@ from rlbook.book.assignments.assignment import (
     Assignment,
     Case,
     RubricLine,
+    has_properties,
     matches_solution,
     reaches,
 )
@@ -30,12 +31,13 @@ def token_draws(rng: Generator) -> list[Case]:
 
 
 def groups(rng: Generator) -> list[Case]:
-    """Rewards of groups of which none is of one mind, of other sizes than there are prompts."""
+    """Rewards of groups in which not all are the same, of other sizes than there are prompts, and so
+    large that 1e-4 more or less in the deviation is not seen."""
     found = []
     for prompts, size in ((3, 5), (5, 3), (2, 8)):
         reward = rng.integers(0, 2, (prompts, size)).astype(float)
         reward[:, 0], reward[:, 1] = 0.0, 1.0
-        found.append({"reward": reward.tolist()})
+        found.append({"reward": (1_000 * reward).tolist()})
     return found
 
 
@@ -44,13 +46,8 @@ def unanimous(rng: Generator) -> list[Case]:
     return [{"reward": [[1.0] * 4, [0.0] * 4, rng.permutation([1.0, 0.0, 0.0, 1.0]).tolist()]}]
 
 
-def losses(rng: Generator, *, padding: float = 0.0) -> list[Case]:
-    """Texts of one, two and three tokens.
-
-    Args:
-        padding: what is added to log_prob where the text is over; float("inf") stands for
-            something large enough to overflow.
-    """
+def losses(rng: Generator) -> list[Case]:
+    """Texts of one, two and three tokens."""
     found = []
     for clip in (0.2, 0.4):
         lengths = np.array([1, 3, 2, 3, 2])
@@ -58,7 +55,7 @@ def losses(rng: Generator, *, padding: float = 0.0) -> list[Case]:
         log_prob = rng.normal(-1, 0.5, (5, 3)).round(2)
         found.append(
             {
-                "log_prob": (log_prob + padding * ~mask).tolist(),
+                "log_prob": log_prob.tolist(),
                 "old_log_prob": rng.normal(-1, 0.5, (5, 3)).round(2).tolist(),
                 "advantage": [1.5, -1.0, *numbers(rng, 3)],
                 "mask": mask.tolist(),
@@ -124,7 +121,7 @@ ASSIGNMENT = Assignment(
             matches_solution("mean and deviation are over the texts of a prompt, the axis G"),
         ),
         RubricLine(
-            "groups of one mind",
+            "identical rewards",
             1,
             "a group in which every reward is the same has advantages of 0",
             "grpo_advantages",
@@ -143,9 +140,9 @@ ASSIGNMENT = Assignment(
             "padding",
             2,
             "what stands after a text's end changes nothing, however large it is",
-            "grpo_gradient",
-            lambda rng: losses(rng, padding=1_000.0),
-            matches_solution("mask before the exponential: infinity times 0 is not 0"),
+            "grpo_padding",
+            losses,
+            has_properties((True, "mask before the exponential: infinity times 0 is not 0")),
         ),
         RubricLine(
             "gradient",
@@ -153,7 +150,11 @@ ASSIGNMENT = Assignment(
             "the gradient flows through log_prob alone",
             "grpo_gradient",
             losses,
-            matches_solution("the old log-probabilities and the advantages are constants"),
+            has_properties(
+                (True, "no gradient reaches log_prob"),
+                (False, "the old log-probabilities are constants, but a gradient reaches them"),
+                (False, "the advantages are constants, but a gradient reaches them"),
+            ),
         ),
         RubricLine(
             "learns",

@@ -54,6 +54,10 @@ def page(item: Assignment) -> str:
             "",
             *rubric_table(item),
             "",
+            "A criterion tries one function. Where it calls another one of the file, a stand-in"
+            " takes that one's place, so that one mistake costs one criterion: call the functions"
+            " by their names. Only the training runs all of the file together.",
+            "",
             "Style is not graded. A criterion is tried on cases and seeds that you do not see, in a"
             " sandbox without files, network and other processes."
             f" All training together may take {item.seconds:g} seconds of one processor; the"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import secrets
+import threading
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,9 @@ MODULES = ("numpy", "torch", "torch._dynamo")
 """What a student's file may import; torch's optimisers import the last one when they are made."""
 MEMORY_MB, SECONDS = 8_192, 30.0
 SLACK = 1e-9
+ONE_AT_A_TIME = threading.Lock()
+"""Solutions draw from torch's generator, which a process has one of, and probes put stand-ins into
+them."""
 
 
 class Award(NamedTuple):
@@ -117,7 +122,8 @@ def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: obje
 
 def right_answers(item: Assignment, criterion: RubricLine, cases: list[Case]) -> list[Any]:
     """What the teacher's solution answers: once for a whole class, whose cases are the same."""
-    return json.loads(_right_answers(item.name, criterion.probe, json.dumps(cases)))
+    with ONE_AT_A_TIME:
+        return json.loads(_right_answers(item.name, criterion.probe, json.dumps(cases)))
 
 
 @lru_cache(maxsize=64)
@@ -137,14 +143,17 @@ def _run(
 ) -> list[Any]:
     """What the probes of some criteria tell, from one process."""
     given = [(criterion.probe, drawn) for criterion, drawn in zip(asked, cases, strict=True)]
+    token = secrets.token_hex(16)
     outcome = run_program(
         _program(),
-        json.dumps({"text": text, "asked": given}),
+        json.dumps({"text": text, "asked": given, "token": token}),
         seconds=seconds,
         memory_mb=MEMORY_MB,
         isolate=isolate,
         modules=MODULES,
     )
-    told, complaint = last_line(outcome, seconds)
-    whole = isinstance(told, list) and len(told) == len(asked)
-    return told if whole else [{"error": complaint}] * len(asked)
+    line, complaint = last_line(outcome, seconds)
+    told = line.get("told") if isinstance(line, dict) and line.get("token") == token else None
+    if isinstance(told, list) and len(told) == len(asked):
+        return told
+    return [{"error": complaint}] * len(asked)

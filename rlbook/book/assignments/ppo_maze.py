@@ -14,7 +14,7 @@ from rlbook.book.assignments.assignment import (
     RubricLine,
     Score,
     follow,
-    is_off_by_at_most,
+    has_properties,
     matches_solution,
     reaches,
 )
@@ -125,6 +125,21 @@ def endless(steps: int) -> Callable[[Generator], list[Case]]:
     ]
 
 
+def corridors(rng: Generator) -> list[Case]:
+    """Five states in a row, with one way to go; the limit cuts one walk, the end ends another."""
+    found = []
+    for limit in (3, 9):
+        world = {
+            "next_state": [[1], [2], [3], [4], [4]],
+            "reward": [[reward] for reward in numbers(rng, 5)],
+            "terminated": [[False], [False], [False], [True], [True]],
+            "initial": [1.0, 0.0, 0.0, 0.0, 0.0],
+            "limit": limit,
+        }
+        found.append({"world": world, "steps": 10})
+    return found
+
+
 def exact_values(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
     """The values of the endless world, and where they stand in what `maze_train` tells."""
     return endless_values(case["gamma"]), (slice(None), -1)
@@ -156,18 +171,25 @@ ASSIGNMENT = Assignment(
             "terminal",
             2,
             "in gae nothing follows a terminated step, neither its value nor the next row",
-            "ppo_gae",
+            "ppo_terminal",
             endings(terminated=True, truncated=False),
-            matches_solution("after a terminated step nothing follows, and the sum begins anew"),
+            has_properties(
+                (True, "after a terminated step no value follows, but next_value counts there"),
+                (True, "the sum of errors ends at a terminated step, but later rows count in it"),
+                (True, "the reward of a terminated step counts, but it changes nothing"),
+            ),
         ),
         RubricLine(
             "time limit",
             3,
             "in gae the value of the last state counts where the time limit cut, and the sum "
             "begins anew",
-            "ppo_gae",
-            endings(terminated=True, truncated=True),
-            matches_solution("a cut episode would have gone on: its δ has the value, its sum ends"),
+            "ppo_time_limit",
+            endings(terminated=False, truncated=True),
+            has_properties(
+                (True, "where the time limit cut, next_value counts, but it changes nothing"),
+                (True, "the sum of errors ends at the time limit, but the next episode counts"),
+            ),
         ),
         RubricLine(
             "clipped loss",
@@ -183,7 +205,11 @@ ASSIGNMENT = Assignment(
             "the gradient of policy_loss flows through log_prob alone",
             "ppo_gradient",
             ratios,
-            matches_solution("the old log-probabilities and the advantages are constants"),
+            has_properties(
+                (True, "no gradient reaches log_prob"),
+                (False, "the old log-probabilities are constants, but a gradient reaches them"),
+                (False, "the advantages are constants, but a gradient reaches them"),
+            ),
         ),
         RubricLine(
             "acting",
@@ -214,11 +240,9 @@ ASSIGNMENT = Assignment(
             "episodes",
             1,
             "train stores what a step led to, not the observation after the reset",
-            "maze_train",
-            endless(20_480),
-            # the reset's observation in its place is off by 0.4 or more
-            is_off_by_at_most(0.25, "next_obs is the last one of its own episode", exact_values),
-            trains=True,
+            "ppo_collect",
+            corridors,
+            matches_solution("next_obs is the last one of its own episode"),
         ),
         RubricLine(
             "learns",

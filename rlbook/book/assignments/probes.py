@@ -1,8 +1,12 @@
 """Runs a student's file and reports what its functions return: the program of the sandbox, which
 imports nothing of rlbook. It knows no right answer.
 
-Standard input: {"text": the file, "asked": [[probe, [case, ...]], ...]}, as JSON.
-Standard output, last line: [{"answers": [...]} or {"error": "..."}, ...], one for each of asked.
+Where a function calls another one of its file, a stand-in takes that one's place, so that a mistake
+costs the points of one criterion alone.
+
+Standard input: {"text": the file, "asked": [[probe, [case, ...]], ...], "token": ...}, as JSON.
+Standard output, last line: {"token": the same, "told": [{"answers": [...]} or {"error": "..."}, ...]},
+one for each of asked. What the file prints itself has no token.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -88,6 +93,29 @@ class Additions:
         return torch.tensor(right, dtype=torch.float32)
 
 
+def behind_methods(world: TableWorld) -> SimpleNamespace:
+    """A world as a student's program sees it: without its tables."""
+    return SimpleNamespace(
+        reset=lambda *, seed=None: world.reset(seed=seed),
+        step=lambda action: world.step(action),
+        observation_space=world.observation_space,
+        action_space=world.action_space,
+    )
+
+
+@contextmanager
+def stand_ins(owner: Any, **functions: Callable[..., Any]) -> Iterator[None]:
+    """Puts functions in the places of a file's or a class's own ones."""
+    own = {name: getattr(owner, name) for name in functions}
+    for name, function in functions.items():
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for name, function in own.items():
+            setattr(owner, name, function)
+
+
 def linear(weights: list[list[float]]) -> nn.Linear:
     """A layer without bias that has these weights, [A, O]."""
     layer = nn.Linear(len(weights[0]), len(weights), bias=False)
@@ -122,6 +150,17 @@ def gradients(loss: Tensor, *tensors: Tensor) -> list[float]:
     return torch.cat([item.flatten() for item in found]).tolist()
 
 
+def gradient_flows(loss: Tensor, *tensors: Tensor) -> list[bool]:
+    """Whether a gradient reaches each tensor."""
+    gradients(loss, *tensors)
+    return [item.grad is not None and bool(item.grad.any()) for item in tensors]
+
+
+def is_close(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same, up to the rounding of float32."""
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def frequencies(actions: list[int], num_actions: int) -> list[float]:
     """How often each action was taken, as a share."""
     return [actions.count(action) / len(actions) for action in range(num_actions)]
@@ -139,15 +178,31 @@ def dqn_target(student: ModuleType, case: Case) -> Any:
     return student.td_target(linear(case["target_weights"]), *given, case["gamma"])
 
 
+def dqn_terminal(student: ModuleType, case: Case) -> Any:
+    """The targets of the terminated transitions, and for how many others something follows."""
+    reward, next_obs, terminated = plain(case, "reward next_obs terminated")
+    net = linear(case["target_weights"])
+    target = student.td_target(net, reward, next_obs, terminated, case["gamma"])
+    return [*target[terminated].tolist(), float((target != reward)[~terminated].sum())]
+
+
+def _smallest_follows(
+    net: nn.Module, reward: Tensor, next_obs: Tensor, terminated: Tensor, gamma: float
+) -> Tensor:
+    """Stands in for td_target."""
+    return (reward + gamma * net(next_obs).min(dim=1).values + terminated).detach()
+
+
 def dqn_loss(student: ModuleType, case: Case) -> Any:
     nets = linear(case["weights"]), linear(case["target_weights"])
-    return student.dqn_loss(*nets, _batch(student, case), case["gamma"])
+    with stand_ins(student, td_target=_smallest_follows):
+        return student.dqn_loss(*nets, _batch(student, case), case["gamma"])
 
 
 def dqn_gradient(student: ModuleType, case: Case) -> Any:
     nets = linear(case["weights"]), linear(case["target_weights"])
     loss = student.dqn_loss(*nets, _batch(student, case), case["gamma"])
-    return gradients(loss, nets[0].weight, nets[1].weight)
+    return gradient_flows(loss, nets[0].weight, nets[1].weight)
 
 
 def dqn_act(student: ModuleType, case: Case) -> Any:
@@ -159,8 +214,30 @@ def dqn_act(student: ModuleType, case: Case) -> Any:
 
 
 def dqn_update(student: ModuleType, case: Case) -> Any:
-    """What both networks say of the batch after each update."""
-    learner = student.CatchLearner(
+    """What the Q-network says of the batch after each update."""
+    learner, batch = _dqn_learner(student, case), _batch(student, case)
+    with stand_ins(student, dqn_loss=lambda q, target, batch, gamma: (q(batch.obs) ** 2).mean()):
+        found = []
+        for _ in range(case["updates"]):
+            learner.update(batch)
+            found.append(learner.q_net(batch.obs))
+    return found
+
+
+def dqn_sync(student: ModuleType, case: Case) -> Any:
+    """Whether the target network is the Q-network after each update, and whether it is what it was."""
+    learner, batch, found = _dqn_learner(student, case), _batch(student, case), []
+    with stand_ins(student, dqn_loss=lambda q, target, batch, gamma: (q(batch.obs) ** 2).mean()):
+        for _ in range(case["updates"]):
+            before = learner.target_net(batch.obs).detach()
+            learner.update(batch)
+            after = learner.target_net(batch.obs)
+            found.append([is_close(after, learner.q_net(batch.obs)), is_close(after, before)])
+    return found
+
+
+def _dqn_learner(student: ModuleType, case: Case) -> Any:
+    return student.CatchLearner(
         len(case["obs"][0]),
         3,
         gamma=case["gamma"],
@@ -168,17 +245,13 @@ def dqn_update(student: ModuleType, case: Case) -> Any:
         sync_every=case["sync_every"],
         seed=case["seed"],
     )
-    batch, found = _batch(student, case), []
-    for _ in range(case["updates"]):
-        learner.update(batch)
-        found.append([learner.q_net(batch.obs), learner.target_net(batch.obs)])
-    return found if case["both"] else [pair[0] for pair in found]
 
 
 def dqn_train(student: ModuleType, case: Case) -> Any:
     """The action values of every state after training, [S, A]."""
     world = TableWorld(**case["world"])
-    learner = student.train(world, steps=case["steps"], gamma=case["gamma"], seed=case["seed"])
+    env = behind_methods(world)
+    learner = student.train(env, steps=case["steps"], gamma=case["gamma"], seed=case["seed"])
     assert world.pixels is not None
     obs = torch.tensor(world.pixels.reshape(len(world.pixels), -1), dtype=torch.float32) / 255
     return learner.q_net(obs).round(decimals=4)
@@ -193,13 +266,49 @@ def ppo_gae(student: ModuleType, case: Case) -> Any:
     return student.gae(*plain(case, ENDINGS), case["gamma"], case["lam"])
 
 
+def ppo_terminal(student: ModuleType, case: Case) -> Any:
+    """Whether what follows a terminated step changes nothing before it, and whether the step's own
+    reward counts."""
+    (end,) = np.flatnonzero(case["terminated"]).tolist()
+    return [
+        not _advantage_changes(student, case, {"next_value": [end]}),
+        not _advantage_changes(student, case, _rows_after(case, end)),
+        _advantage_changes(student, case, {"reward": [end]}),
+    ]
+
+
+def ppo_time_limit(student: ModuleType, case: Case) -> Any:
+    """Whether the value at a time limit counts, and whether the next episode changes nothing."""
+    (end,) = np.flatnonzero(case["truncated"]).tolist()
+    return [
+        _advantage_changes(student, case, {"next_value": [end]}),
+        not _advantage_changes(student, case, _rows_after(case, end)),
+    ]
+
+
+def _rows_after(case: Case, end: int) -> dict[str, list[int]]:
+    rows = [*range(end + 1, len(case["reward"]))]
+    return dict.fromkeys(("reward", "value", "next_value"), rows)
+
+
+def _advantage_changes(student: ModuleType, case: Case, rows: dict[str, list[int]]) -> bool:
+    """Whether any advantage up to the episode's end changes with 10 more in these rows."""
+    other = {name: torch.tensor(case[name]) for name in ENDINGS.split()}
+    for name, where in rows.items():
+        other[name][where] += 10.0
+    end = (case["terminated"] if any(case["terminated"]) else case["truncated"]).index(True)
+    settings = case["gamma"], case["lam"]
+    before = student.gae(*plain(case, ENDINGS), *settings)[: end + 1]
+    return not is_close(before, student.gae(*other.values(), *settings)[: end + 1])
+
+
 def ppo_loss(student: ModuleType, case: Case) -> Any:
     return student.policy_loss(*plain(case, "log_prob old_log_prob advantage"), case["clip"])
 
 
 def ppo_gradient(student: ModuleType, case: Case) -> Any:
     given = leaves(case, "log_prob old_log_prob advantage")
-    return gradients(student.policy_loss(*given, case["clip"]), *given)
+    return gradient_flows(student.policy_loss(*given, case["clip"]), *given)
 
 
 def ppo_act(student: ModuleType, case: Case) -> Any:
@@ -218,21 +327,51 @@ def ppo_act(student: ModuleType, case: Case) -> Any:
     ]
 
 
+def _one_step_advantage(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """Stands in for gae."""
+    return reward + gamma * lam * next_value - value + 2.0 * terminated + truncated
+
+
 def ppo_update(student: ModuleType, case: Case) -> Any:
     """The policy's logits and the values after an update."""
     learner = student.MazeLearner(len(case["values"]), len(case["logits"][0]), **case["settings"])
     learner.logits.data, learner.values.data = plain(case, "logits values")
     rollout = plain(case, "obs action log_prob reward next_obs terminated truncated")
-    learner.update(student.MazeRollout(*rollout))
+    with stand_ins(
+        student,
+        gae=_one_step_advantage,
+        policy_loss=lambda new, old, advantage, clip: -((new - old).exp() * advantage).mean(),
+    ):
+        learner.update(student.MazeRollout(*rollout))
     return [learner.logits.T[0], learner.logits.T[1], learner.values]
+
+
+def ppo_collect(student: ModuleType, case: Case) -> Any:
+    """The rollouts that train hands to update, column by column."""
+    found: list[list[float]] = []
+
+    def store(learner: Any, rollout: Any) -> None:
+        found.extend([float(item) for item in column] for column in rollout)
+
+    env = behind_methods(TableWorld(**case["world"]))
+    with stand_ins(student.MazeLearner, update=store):
+        student.train(env, steps=3 * case["steps"], rollout_steps=case["steps"], seed=0)
+    return found
 
 
 def maze_train(student: ModuleType, case: Case) -> Any:
     """The policy of every state after training [S, A], as logits, and the values as a last
     column."""
-    learner = student.train(
-        TableWorld(**case["world"]), steps=case["steps"], gamma=case["gamma"], seed=case["seed"]
-    )
+    env = behind_methods(TableWorld(**case["world"]))
+    learner = student.train(env, steps=case["steps"], gamma=case["gamma"], seed=case["seed"])
     return torch.cat([learner.logits, learner.values[:, None]], dim=1).round(decimals=4)
 
 
@@ -257,13 +396,32 @@ def grpo_loss(student: ModuleType, case: Case) -> Any:
 
 def grpo_gradient(student: ModuleType, case: Case) -> Any:
     given = leaves(case, "log_prob old_log_prob advantage")
-    return gradients(student.grpo_loss(*given, torch.tensor(case["mask"]), case["clip"]), *given)
+    return gradient_flows(
+        student.grpo_loss(*given, torch.tensor(case["mask"]), case["clip"]), *given
+    )
+
+
+def grpo_padding(student: ModuleType, case: Case) -> Any:
+    """Whether the loss, and what reaches log_prob, stay the same with 1000 more after each text's
+    end."""
+    mask, found = torch.tensor(case["mask"]), []
+    for more in (0.0, 1_000.0):
+        log_prob, *others = leaves(case, "log_prob old_log_prob advantage")
+        log_prob = (log_prob + more * ~mask).detach().requires_grad_()
+        loss = student.grpo_loss(log_prob, *others, mask, case["clip"])
+        found.append(torch.tensor([float(loss.detach()), *gradients(loss, log_prob)]))
+    return [is_close(*found) and bool(found[0].any())]
 
 
 def grpo_train(student: ModuleType, case: Case) -> Any:
     """The most likely text for every prompt after training, [P, T]."""
     sums = Additions(case["highest"], case["offset"])
-    model = student.train(sums, iterations=case["iterations"], seed=case["seed"])
+    told = SimpleNamespace(
+        prompts=sums.prompts,
+        examples=sums.examples,
+        reward=lambda prompt, tokens: sums.reward(prompt, tokens),
+    )
+    model = student.train(told, iterations=case["iterations"], seed=case["seed"])
     tokens = torch.zeros(len(sums.prompts), 3, dtype=torch.int64)
     for place in range(3):
         tokens[:, place] = model(sums.prompts, tokens)[:, place].argmax(dim=-1)
@@ -308,7 +466,8 @@ def walk_collect(student: ModuleType, case: Case) -> Any:
     from."""
     world = TableWorld(**case["world"])
     learner = student.WalkLearner(world.observation_space.n, 1, seed=0)
-    rollout, obs = student.collect(world, learner, int(world.reset(seed=0)[0]), case["steps"])
+    start = int(world.reset(seed=0)[0])
+    rollout, obs = student.collect(behind_methods(world), learner, start, case["steps"])
     return [[float(item) for item in column] for column in rollout] + [[float(obs)] * case["steps"]]
 
 
@@ -321,22 +480,28 @@ PROBES: dict[str, Callable[[ModuleType, Case], Any]] = {
     function.__name__: function
     for function in (
         dqn_target,
+        dqn_terminal,
         dqn_loss,
         dqn_gradient,
         dqn_act,
         dqn_update,
+        dqn_sync,
         dqn_train,
         ppo_gae,
+        ppo_terminal,
+        ppo_time_limit,
         ppo_loss,
         ppo_gradient,
         ppo_act,
         ppo_update,
+        ppo_collect,
         maze_train,
         grpo_mask,
         grpo_log_probs,
         grpo_advantages,
         grpo_loss,
         grpo_gradient,
+        grpo_padding,
         grpo_train,
         walk_returns,
         walk_loss,
@@ -398,7 +563,8 @@ def main() -> None:
     output, given = sys.stdout, json.load(sys.stdin)
     sys.stdout = Silence()
     torch.set_num_threads(1)
-    print(json.dumps(report(given["text"], given["asked"])), file=output, flush=True)
+    token, told = given.pop("token"), report(given["text"], given["asked"])
+    print(json.dumps({"token": token, "told": told}), file=output, flush=True)
 
 
 if __name__ == "__main__":

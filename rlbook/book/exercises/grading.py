@@ -64,6 +64,10 @@ class Mark:
     assignment: str = ""
     """Its name, where the exercise is a criterion of one."""
 
+    @property
+    def is_begun(self) -> bool:
+        return self.mark not in (MISSING, EMPTY)
+
 
 @dataclass(frozen=True)
 class MarkRow:
@@ -94,11 +98,16 @@ class MarkRow:
 
     @property
     def late(self) -> int:
-        return sum(mark.late for mark in self.marks)
+        """Answers that came late; an assignment is one."""
+        return len({mark.assignment or mark.exercise for mark in self.marks if mark.late})
 
     @property
     def missing(self) -> int:
-        return sum(mark.mark in (MISSING, EMPTY) for mark in self.marks)
+        """Answers that were not handed in or not begun; an assignment is one."""
+        parts = {mark.assignment or mark.exercise for mark in self.marks}
+        return len(
+            parts - {mark.assignment or mark.exercise for mark in self.marks if mark.is_begun}
+        )
 
     @property
     def hints(self) -> int:
@@ -180,6 +189,7 @@ def grade(
     on_mark: Callable[[int, int], None] = lambda done, total: None,
     assigned: Sequence[Assignment] = (),
     seed: int = 0,
+    alone: bool = False,
 ) -> list[MarkRow]:
     """Grades all hand-ins.
 
@@ -193,6 +203,7 @@ def grade(
         on_mark: told after each answer how many are done, and of how many.
         assigned: the assignments that count.
         seed: of the assignments' hidden cases.
+        alone: the folder is one student's, whatever lies in it, and be it nothing.
 
     Raises:
         RequestError: as `students`.
@@ -220,18 +231,17 @@ def grade(
             for award in found
         ]
 
-    for student, files in students(folder).items():
+    handed = {folder.resolve().name: handed_in(folder)} if alone else students(folder)
+    for student, files in handed.items():
         marks[student] = []
         found, broken = _collect(student, folder, files, asked, due)
-        handed, unread[student] = _collect_assignments(
-            student, folder, files, assigned, due, broken
-        )
+        whole, unread[student] = _collect_assignments(student, folder, files, assigned, due, broken)
         for mark, text in found:
             if text is not None:
                 place = len(marks[student])
                 waiting.append((student, place, functools.partial(answer_marks, mark, text)))
             marks[student].append([mark])
-        for item, mark, text in handed:
+        for item, mark, text in whole:
             if text is not None:
                 run = functools.partial(assignment_marks, item, mark, text)
                 waiting.append((student, len(marks[student]), run))
@@ -279,6 +289,9 @@ def _collect_assignments(
         )
         path = next((path for path in files if path.stem == item.name), None)
         text = None
+        if path is None and (close := nearest(item.name, [path.stem for path in files])):
+            said = printable(f"not handed in; {close}.py should be called {item.name}.py")
+            mark = dataclasses.replace(mark, said=said)
         if path is not None:
             mark = _of_file(mark, path, folder, due)
             try:

@@ -30,7 +30,7 @@ from rlbook.errors import RequestError, system_reason
 if TYPE_CHECKING:
     from rlbook.book.assignments.assignment import Assignment
     from rlbook.book.course.syllabus import Week
-    from rlbook.book.exercises.grading import MarkRow
+    from rlbook.book.exercises.grading import Mark, MarkRow
 
 ACTIONS = ("list", "week", "start", "grade", "key")
 LONGEST = 3_600.0  # seconds that an answer may be given
@@ -72,7 +72,8 @@ class Course(PrintingOptions):
     due: Word = None
     out: File = None  # grade: the CSV file to write the marks to (default: marks.csv)
     details: File = None  # grade: a file to write the feedback to, one line per answer
-    gradescope: File = None  # grade: a results.json for Gradescope to write, for a single student
+    # grade: a results.json for Gradescope to write; the folder is then one student's
+    gradescope: File = None
     nbgrader: File = None  # grade: a CSV file to write with the columns of nbgrader export
     # grade: answers to run in parallel (default: one per processor)
     jobs: Number = None
@@ -190,7 +191,11 @@ def _grade(
     )
     if seconds is not None and not 0.1 <= seconds <= LONGEST:
         raise RequestError(f"seconds must be a number in [0.1, {LONGEST:,.0f}], got {seconds!r}")
-    class_size = len(students(folder))
+    alone = bool(options.gradescope)
+    if alone and not folder.is_dir():
+        raise RequestError(f"{folder} is no folder")
+    if not alone:
+        students(folder)
     wanted = (
         options.out or "marks.csv",
         options.details,
@@ -198,11 +203,6 @@ def _grade(
         options.nbgrader,
     )
     files = [Path(name) for name in wanted if name]
-    if options.gradescope and class_size != 1:
-        raise RequestError(
-            f"--gradescope writes the result of one student, and {folder} holds {class_size}; with"
-            " --nbgrader there is a file for the class"
-        )
     for file in files:
         if file.exists():
             raise RequestError(f"{file} exists already; move it away, or choose another file")
@@ -224,6 +224,7 @@ def _grade(
             on_mark=on_mark,
             assigned=assigned,
             seed=seed,
+            alone=alone,
         )
     texts = (
         as_csv(rows, asked, assigned),
@@ -340,13 +341,17 @@ def _remarks(rows: Sequence[MarkRow]) -> list[str]:
     if any(not mark.assignment for row in rows for mark in row.marks):
         signs = "1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, -"
         lines += [for_terminal(f"{signs} nothing handed in"), ""]
-    lost = [
-        f"{mark.student}: {mark.exercise}: {mark.points} of {mark.of}: {mark.said}"
-        for row in rows
-        for mark in row.marks
-        if mark.assignment and mark.points < mark.of
-    ]
-    lines += [*map(for_terminal, lost), ""] if lost else []
+    lost: dict[tuple[str, str, str], list[Mark]] = {}
+    for row in rows:
+        for mark in row.marks:
+            if mark.assignment and mark.points < mark.of:
+                lost.setdefault((mark.student, mark.assignment, mark.said), []).append(mark)
+    for (student, assignment, said), marks in lost.items():
+        names = ", ".join(mark.exercise.removeprefix(f"{assignment}: ") for mark in marks)
+        head = student if names == assignment else f"{student}: {assignment}"
+        points = f"{sum(mark.points for mark in marks)} of {sum(mark.of for mark in marks)}"
+        lines.append(for_terminal(f"{head}: {names}: {points}: {said}"))
+    lines += [""] if lost else []
     failed = [
         mark for row in rows for mark in row.marks if mark.mark == FAILED and not mark.assignment
     ]

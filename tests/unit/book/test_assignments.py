@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import ast
 import csv
+import importlib.util
 import json
+import os
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
-from rlbook.book.assignments import probes
-from rlbook.book.assignments.assignment import Assignment, Bug, assignments, plant
+from rlbook.book.assignments import judging, probes
+from rlbook.book.assignments.assignment import KEY, Assignment, Bug, assignments, plant
 from rlbook.book.assignments.find_the_bug import BUGS
 from rlbook.book.assignments.hand_out import key_files, student_files
-from rlbook.book.assignments.judging import Award, award, judge
+from rlbook.book.assignments.judging import Award, award, judge, right_answers
 from rlbook.book.course.syllabus import weeks
+from rlbook.book.exercises.checking import EMPTY, RIGHT, WRONG
+from rlbook.book.exercises.grading import MISSING, Mark, MarkRow, deadline
+from rlbook.book.exercises.mark_formats import as_nbgrader
 from rlbook.cli.main import main
 from rlbook.llm.rewards.code import isolation_works
 
@@ -142,6 +150,21 @@ PLANTED = {
                 "tells another log-probability", "float(log_prob[action])", "float(log_prob.max())"
             ),
         ),
+        (
+            "episodes",
+            Bug(
+                "after the reset",
+                "            rows.append(\n"
+                "                (obs, action, log_prob, float(reward), int(next_obs), terminated,"
+                " truncated)\n            )\n"
+                "            obs = int(env.reset()[0]) if terminated or truncated else int(next_obs)\n",
+                "            before = obs\n"
+                "            obs = int(env.reset()[0]) if terminated or truncated else int(next_obs)\n"
+                "            rows.append(\n"
+                "                (before, action, log_prob, float(reward), obs, terminated, truncated)\n"
+                "            )\n",
+            ),
+        ),
         ("advantages", Bug("forgets lambda", "gamma * lam * goes_on", "gamma * goes_on")),
     ),
     "grpo_sums": (
@@ -161,7 +184,7 @@ PLANTED = {
                 "reward.mean(), reward.std()",
             ),
         ),
-        ("groups of one mind", Bug("divides by zero", "(deviation + 1e-4)", "deviation")),
+        ("identical rewards", Bug("divides by zero", "(deviation + 1e-4)", "deviation")),
         (
             "mask",
             Bug("leaves the end out", "ends.cumsum(dim=1) - ends == 0", "ends.cumsum(dim=1) == 0"),
@@ -198,6 +221,52 @@ PLANTED = {
         ),
     ),
     "find_the_bug": tuple(("mended", bug) for bug in BUGS),
+}
+VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
+FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
+# Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/
+GRADESCOPE = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "score": {"type": "number"},
+        "execution_time": {"type": "number"},
+        "output": {"type": "string"},
+        "output_format": FORMAT,
+        "test_output_format": FORMAT,
+        "test_name_format": FORMAT,
+        "visibility": VISIBILITY,
+        "stdout_visibility": VISIBILITY,
+        "extra_data": {"type": "object"},
+        "leaderboard": {"type": "array"},
+        "tests": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {
+                    "score": {"type": "number"},
+                    "max_score": {"type": "number"},
+                    "status": {"enum": ["passed", "failed"]},
+                    "name": {"type": "string"},
+                    "name_format": FORMAT,
+                    "number": {"type": "string"},
+                    "output": {"type": "string"},
+                    "output_format": FORMAT,
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "visibility": VISIBILITY,
+                    "extra_data": {"type": "object"},
+                },
+            },
+        },
+    },
+    "anyOf": [
+        {"required": ["score"]},
+        {
+            "required": ["tests"],
+            "properties": {"tests": {"minItems": 1, "items": {"required": ["score"]}}},
+        },
+    ],
 }
 CASES = [
     pytest.param(name, criterion, bug, id=f"{name}: {bug.name}")
@@ -251,6 +320,9 @@ def test_each_classic_bug_costs_its_points_and_the_reason_is_one_sentence(
     found = quick_awards(item, plant(item.solution, bug))
     assert found[criterion].points == 0
     assert found[criterion].said != "right" and "\n" not in found[criterion].said
+    # a mistake costs one criterion; where rewards are compared across prompts, two are about that
+    also = {"identical rewards"} if criterion == "groups" else set()
+    assert {row.criterion for row in found.values() if row.points < row.of} == {criterion} | also
 
 
 @pytest.mark.slow
@@ -270,22 +342,6 @@ def test_each_classic_bug_costs_its_points_and_the_reason_is_one_sentence(
             "dqn_catch",
             "learns",
             Bug("never syncs", "self.updates % self.sync_every == 0", "self.updates < 0"),
-        ),
-        (
-            "ppo_maze",
-            "episodes",
-            Bug(
-                "after the reset",
-                "            rows.append(\n"
-                "                (obs, action, log_prob, float(reward), int(next_obs), terminated,"
-                " truncated)\n            )\n"
-                "            obs = int(env.reset()[0]) if terminated or truncated else int(next_obs)\n",
-                "            before = obs\n"
-                "            obs = int(env.reset()[0]) if terminated or truncated else int(next_obs)\n"
-                "            rows.append(\n"
-                "                (before, action, log_prob, float(reward), obs, terminated, truncated)\n"
-                "            )\n",
-            ),
         ),
         (
             "ppo_maze",
@@ -367,6 +423,84 @@ def test_whatever_a_file_tells_is_judged(told: Any) -> None:
             assert found.points == 0 and found.said
 
 
+def test_threads_that_grade_at_once_agree_on_what_is_right() -> None:
+    # with two solutions at work at the same time, one draws what torch's generator has for the other
+    item = assignments()["dqn_catch"]
+    (row,) = [row for row in item.rubric if row.name == "update"]
+    drawn = [item.draw_cases(row, seed) for seed in range(16)]
+
+    def in_threads(threads: int) -> list[Any]:
+        judging._right_answers.cache_clear()
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda cases: right_answers(item, row, cases), drawn))
+
+    assert in_threads(8) == in_threads(1)
+
+
+@pytest.mark.parametrize("name", ["dqn_catch", "ppo_maze", "grpo_sums"])
+def test_a_program_does_not_see_what_its_world_is_made_of(name: str) -> None:
+    seen = []
+    student = probes.load("def train(world, **more): seen.append(world); raise NotImplementedError")
+    vars(student)["seen"] = seen
+    (row,) = [row for row in assignments()[name].rubric if row.name == "learns"]
+    assert probes.run_probe(student, row.probe, assignments()[name].draw_cases(row, 0)) == {
+        "error": "not yet"
+    }
+    assert {*vars(seen[0])} <= {
+        *("reset", "step", "observation_space", "action_space"),
+        *("prompts", "examples", "reward"),
+    }
+
+
+@in_a_sandbox
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cheat", "said"),
+    [
+        (
+            # what the right file would make the runner print
+            "import json, os\nos.write(1, json.dumps({'token': None, 'told': [{'answers':"
+            " [[True, False]] * 4}] * 9}).encode())\nos._exit(0)\n",
+            "it ended with exit code 0 and without an answer",
+        ),
+        (
+            "import os, signal\nfor pid in (os.getppid(), 1, -1, 0):\n    os.kill(pid,"
+            " signal.SIGKILL)\n",
+            "PermissionError",
+        ),
+        (
+            "from rlbook.book.assignments.key.dqn_catch import *\n",
+            "No module named 'rlbook'",
+        ),
+        (f"exec(open({str(KEY / 'dqn_catch.py')!r}).read())\n", "Error"),
+        ("while True: pass\n", "it did not end within 2 seconds"),
+        ("import subprocess\nsubprocess.run(['true'])\n", "Error"),
+        ("import sys\nsys.exit(0)\n", "SystemExit"),
+    ],
+)
+def test_a_cheat_earns_nothing_and_the_grader_goes_on(cheat: str, said: str) -> None:
+    item = assignments()["dqn_catch"]
+    limit = 2.0 if "while" in cheat else None
+    found = judge(item, item.starter() + cheat, seconds=limit)
+    assert [row.points for row in found] == [0] * len(item.rubric)
+    assert all(said in row.said for row in found), found
+
+
+def test_an_assignment_is_late_or_missing_once_however_many_criteria_it_has(
+    tmp_path: Path,
+) -> None:
+    def mark(student: str, name: str, mark: str, late: bool) -> Mark:
+        return Mark(student, 6, f"dqn_catch: {name}", "", mark, 0, "", late, 2, "dqn_catch")
+
+    def row(*marks: str, late: bool = False) -> MarkRow:
+        return MarkRow(
+            "ann", tuple(mark("ann", f"{i}", sign, late) for i, sign in enumerate(marks))
+        )
+
+    assert (row(RIGHT, WRONG, EMPTY, late=True).late, row(RIGHT, WRONG, EMPTY).missing) == (1, 0)
+    assert (row(EMPTY, EMPTY, EMPTY).missing, row(MISSING).missing) == (1, 1)
+
+
 @in_a_sandbox
 @pytest.mark.slow
 def test_a_class_hands_assignments_in(
@@ -389,8 +523,9 @@ def test_a_class_hands_assignments_in(
     assert main(["course", "grade", "class", *options, "--nbgrader", "nb.csv"]) == 0
     shown = capsys.readouterr().out
     assert "ann      20/20" in shown and "eve      0/20" in shown
-    assert "bob: ppo_maze: terminal: 0 of 2: after a terminated step nothing follows" in shown
-    assert "ModuleNotFoundError" in shown and "SyntaxError" in shown
+    assert "bob: ppo_maze: terminal: 0 of 2: after a terminated step no value follows" in shown
+    assert shown.count("ModuleNotFoundError") == shown.count("SyntaxError") == 1
+    assert "dan: ppo_maze: advantages, terminal, time limit, " in shown
     rows = [*csv.DictReader(Path("nb.csv").read_text().splitlines())]
     assert [(row["student_id"], row["assignment"], row["max_score"]) for row in rows] == [
         (name, "ppo_maze", "20") for name in files
@@ -414,6 +549,76 @@ def test_a_class_hands_assignments_in(
     result = json.loads(Path("r.json").read_text())
     assert result["score"] == int(rows[1]["score"]) == sum(row["score"] for row in result["tests"])
     assert sum(row["max_score"] for row in result["tests"]) == 20
+    jsonschema.validate(result, GRADESCOPE)
+
+
+def test_whatever_lies_in_a_submission_there_is_a_result_for_gradescope(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "submission").mkdir()
+    options = ["--assignments", "dqn_catch", "--trust"]
+    for name in ("", "report.pdf", "src/model.py", "old/model.py", "my_dqn_catch.py"):
+        file = tmp_path / "submission" / name
+        if name:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("x = 1\n")
+        for old in ("marks.csv", "results.json"):
+            (tmp_path / old).unlink(missing_ok=True)
+        words = ["course", "grade", "submission", *options, "--gradescope", "results.json"]
+        assert main(words) == 0
+        result = json.loads(Path("results.json").read_text())
+        jsonschema.validate(result, GRADESCOPE)
+        (test,) = result["tests"]
+        assert (result["score"], test["score"], test["max_score"]) == (0, 0, 20)
+    assert test["output"] == ("not handed in; my_dqn_catch.py should be called dqn_catch.py")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"score": "17"},
+        {"tests": [{"status": "partial"}]},
+        {"tests": [{"visibility": "public"}]},
+        {"tests": [{"score": 1, "points": 2}]},
+        {"output": "no score, and no tests"},
+    ],
+)
+def test_the_schema_refuses_what_gradescope_does_not_read(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, GRADESCOPE)
+
+
+@pytest.mark.filterwarnings("ignore")  # nbgrader's own
+def test_nbgrader_reads_the_marks_and_exports_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = pytest.importorskip("nbgrader.api", reason="nbgrader is not installed")
+    plugins = pytest.importorskip("nbgrader.plugins")
+    # nbgrader starts alembic by its name
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    path = Path(__file__).parents[3] / "docs" / "nbgrader_import.py"
+    spec = importlib.util.spec_from_file_location("nbgrader_import", path)
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(script := importlib.util.module_from_spec(spec))
+    marks = [("ann", RIGHT, 20), ("bob", WRONG, 17), ("eve", MISSING, 0)]
+    rows = [
+        MarkRow(name, (Mark(name, 6, "", "", sign, points, "", False, 20, "dqn_catch"),))
+        for name, sign, points in marks
+    ]
+    item = assignments()["dqn_catch"]
+    written = [*csv.DictReader(as_nbgrader(rows, [], [item], deadline("2026-10-01")).splitlines())]
+    with api.Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as book:
+        for _ in range(2):  # new marks take the place of the old ones
+            script.import_marks(written, book)
+        plugins.CsvExportPlugin(to=str(tmp_path / "grades.csv")).export(book)
+    exported = [*csv.DictReader((tmp_path / "grades.csv").read_text().splitlines())]
+    numbers = ("raw_score", "late_submission_penalty", "score", "max_score")
+    for row, other in zip(written, exported, strict=True):
+        assert {name: float(row.pop(name)) for name in numbers} == {
+            name: float(other.pop(name)) for name in numbers
+        }
+        assert row == other
 
 
 @in_a_sandbox

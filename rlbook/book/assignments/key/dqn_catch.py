@@ -78,7 +78,7 @@ def td_target(
 
 
 def dqn_loss(q_net: nn.Module, target_net: nn.Module, batch: CatchBatch, gamma: float) -> Tensor:
-    """The mean over the batch of (target − Q(obs, action))², a scalar.
+    """The mean over the batch of (target − Q(obs, action))², a scalar; the target is td_target's.
 
     Its gradient reaches the weights of q_net alone.
     """
@@ -124,7 +124,7 @@ class CatchLearner:
         ### END SOLUTION
 
     def update(self, batch: CatchBatch) -> None:
-        """One step of the optimiser on the loss. After every `sync_every` such steps the target
+        """One step of the optimiser on dqn_loss. After every `sync_every` such steps the target
         network takes over the weights of the Q-network."""
         ### BEGIN SOLUTION
         loss = dqn_loss(self.q_net, self.target_net, batch, self.gamma)

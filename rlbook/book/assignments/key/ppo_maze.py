@@ -113,7 +113,7 @@ class MazeLearner:
     def update(self, rollout: MazeRollout) -> None:
         """`epochs` steps of the optimiser, each on the whole rollout.
 
-        The advantages are computed once, and brought to mean 0 and standard deviation 1 (divide by
+        The advantages are gae's, computed once and brought to mean 0 and standard deviation 1 (divide by
         the standard deviation plus 1e-8). A step minimises
         policy_loss + 0.5 · mean (V − target)² − entropy_coef · mean entropy,
         where the target is the advantage, as it was before that, plus the value.
