@@ -21,8 +21,8 @@ def held_out_rows(
 
     Args:
         env: its id, from `--metadata '{"env": "Reverse-v0"}'`.
-        env_kwargs: its arguments; `Chat-v0` takes the template of the evaluated folder, where it is
-            given no model.
+        env_kwargs: its arguments, such as a run's; `Chat-v0` takes the tokenizer and the template of
+            the evaluated folder, or of the model that is named here.
         choices: K, how many of a question.
         prompts: how many, from the first on.
         others: what else lm-evaluation-harness hands over, the model's arguments.
@@ -31,7 +31,8 @@ def held_out_rows(
 
     kwargs = dict(env_kwargs or {})
     if env.removeprefix("rlbook/") == "Chat-v0" and "pretrained" in others:
-        kwargs.setdefault("model", str(others["pretrained"]))
+        kwargs = {name: kwargs[name] for name in kwargs if name not in ("tokenizer", "vocab_size")}
+        kwargs.setdefault("model", str(others["pretrained"]))  # which brings a tokenizer
     made: Any = EnvRecipe.from_env(env, kwargs=kwargs).for_evaluation().make().unwrapped
     rules = made.rules
     texts, answers = rules.texts[:prompts], rules.answers[:prompts]

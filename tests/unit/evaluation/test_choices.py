@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from closeness import near
 
 import rlbook
@@ -19,6 +20,8 @@ from rlbook.evaluation import lm_eval_tasks
 from rlbook.evaluation.choices import ChoiceQuestion, choose, draw_questions, evaluate_choices
 from rlbook.evaluation.episodes import evaluate_samples
 from rlbook.evaluation.lm_eval_tasks.held_out_rows import held_out_rows, score_answer
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
 TASKS = Path(lm_eval_tasks.__path__[0])
 
@@ -64,6 +67,21 @@ def test_the_rows_of_the_harness_are_the_held_out_prompts() -> None:
     assert rows[0]["choices"][rows[0]["right"]] == rows[0]["answer"]
     assert score_answer(rows[0], [rows[0]["answer"] + " "])["exact_match"] == 1.0
     assert score_answer(rows[0], [rows[0]["answer"] + "a"]) == {"exact_match": 0.0, "chars": 7.0}
+
+
+def test_the_arguments_of_a_run_with_a_tokenizer_of_its_own_fit_its_exported_folder(
+    tmp_path: Path,
+) -> None:
+    """config.yaml has `tokenizer`, and the folder brings that tokenizer: the two were refused."""
+    pytest.importorskip("datasets")
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(tmp_path / "model")
+    character_tokenizer().save_pretrained(tmp_path / "model")
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(f'{{"prompt": "{i}+1=", "answer": "{i + 1}"}}\n' for i in range(40)))
+    asked = {"data": str(data), "tokenizer": "bpe", "vocab_size": 300, "max_new_tokens": 4}
+    folder = str(tmp_path / "model")
+    rows = held_out_rows(env="Chat-v0", env_kwargs=asked, choices=2, pretrained=folder)["test"]
+    assert len(rows) == 4 and rows[0]["answer"] == str(int(rows[0]["prompt"].split("+")[0]) + 1)
 
 
 @pytest.mark.slow
