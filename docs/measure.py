@@ -1616,6 +1616,12 @@ MEASUREMENTS = {
         "process_judges",
         seeds=5,
     ),
+    "countdown_judges": Experiment(
+        "Countdown: expressions that judges of steps and of outcomes take of 16, and GRPO that is paid by"
+        " a judge of steps; 128 held-out prompts, 5 seeds, ± is half of the 95 % interval over seeds",
+        "countdown_judges",
+        seeds=5,
+    ),
     "step_labels": Experiment(
         "sums of three terms in steps: labels of steps by rollouts beside exact ones, and the solutions"
         " that judges take of 16 that have learned them; 128 held-out prompts, 10 seeds, ± is half of the"

@@ -105,11 +105,17 @@ def test_fresh_counts_the_others() -> None:
     np.testing.assert_array_equal(total, [0.0, 0.0, 1.0])
 
 
-def test_the_tables_of_process_judges_state_what_was_measured() -> None:
+@pytest.mark.parametrize(
+    ("experiment", "place"), [("process_judges", ""), ("countdown_judges", "on Countdown ")]
+)
+def test_the_tables_of_process_judges_state_what_was_measured(experiment: str, place: str) -> None:
     known = json.loads((FOLDER.parent / "results.json").read_text(encoding="utf-8"))
-    found = known["measurements"]["process_judges"]["measured"]
+    found = known["measurements"][experiment]["measured"]
     stated = 0
-    for kind, after in (("best of 16", "| best of 16 by |"), ("paid by", "| paid by |")):
+    for kind, after in (
+        ("best of 16", f"| best of 16 {place}by |"),
+        ("paid by", f"| paid {place}by |"),
+    ):
         for line in PAGE.split(after)[1].split("\n\n")[0].splitlines()[2:]:
             name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
             assert cells == process_judges_cells(found, kind, name)

@@ -344,6 +344,25 @@ def test_judges_of_steps_take_worse_than_one_sample_and_ruin_a_policy_that_they_
         assert found[f"{name}: right, most of a seed"] < 0.15
 
 
+def test_judges_of_steps_on_countdown_gain_nothing_and_are_hacked_by_length() -> None:
+    """docs/llm/rewards.md: intervals around 0, and no right answer on any seed after a judge paid."""
+    found = RESULTS["countdown_judges"]["measured"]
+    for name in (
+        "outcome",
+        *(f"process, {how}" for how in ("last", "min", "product", "mean", "sum")),
+        "rollouts, min",
+    ):
+        gain = f"best of 16, {name}: gain"
+        assert abs(found[gain]) < found[f"{gain}, ±"]
+    assert round(found["best of 16, verifier"], 2) == 0.58
+    for name, fewer in (("process, min", True), ("process, sum", False)):
+        assert found[f"{name}: score, least rise of a seed"] > 0.0
+        assert found[f"{name}: right, most of a seed"] == 0.0
+        more = found[f"paid by, {name}: steps more"]
+        half = found[f"paid by, {name}: steps more, ±"]
+        assert more + half < -3.0 if fewer else more - half > 5.0
+
+
 def test_hard_labels_forgive_and_soft_ones_of_16_continuations_make_a_better_judge() -> None:
     """docs/llm/rewards.md: what intervals say of labels by rollouts."""
     found = RESULTS["step_labels"]["measured"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlbook.book.experiments.language_models import process_judges
+from rlbook.book.experiments.language_models import countdown_judges, process_judges
 from rlbook.book.experiments.language_models.process_judges import (
     BEFORE,
     SAMPLES,
@@ -49,12 +49,31 @@ def test_the_row_of_each_prompts_best_solution() -> None:
 
 
 def test_a_short_experiment_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_judges, "CLONING", process_judges.CLONING | {"steps": 2})
     monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})
-    short: dict[str, Any] = {"learned_from": 8, "prompts": 4, "train": {"steps": 64, "num_envs": 8}}
+    problem = process_judges.SUMS._replace(minibatches=2)
+    short: dict[str, Any] = {
+        "problem": problem,
+        "learned_from": 8,
+        "prompts": 4,
+        "train": {"steps": 64, "num_envs": 8},
+    }
     found = process_judges.run(seeds=1, first=3, paid=("process, sum",), **short)
     assert found.chosen.keys() == {*process_judges.JUDGES, VERIFIER, SINGLE}
     assert found.trained.keys() == {BEFORE, "process, sum"}
     assert all(each.right.shape == each.steps.shape == (1, 4) for each in found.chosen.values())
     assert (found.chosen[VERIFIER].right >= found.chosen[SINGLE].right).all()
     assert found.score["process, sum"].shape == (1, 2)
+
+
+@pytest.mark.thorough
+def test_a_short_experiment_on_countdown_has_a_judge_of_rollouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})
+    problem = countdown_judges.COUNTDOWN._replace(minibatches=2)
+    monkeypatch.setattr(countdown_judges, "COUNTDOWN", problem)
+    short: dict[str, Any] = {"learned_from": 8, "prompts": 4, "train": {"steps": 64, "num_envs": 8}}
+    found = countdown_judges.run(seeds=1, first=3, paid=("rollouts, min",), **short)
+    assert found.chosen.keys() == {*process_judges.JUDGES, "rollouts, min", VERIFIER, SINGLE}
+    assert found.trained.keys() == {BEFORE, "rollouts, min"}
+    assert (found.chosen[VERIFIER].right >= found.chosen["rollouts, min"].right).all()

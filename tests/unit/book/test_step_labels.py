@@ -37,7 +37,7 @@ def test_changes_are_counted_seed_by_seed() -> None:
 
 @pytest.mark.thorough
 def test_a_short_experiment_has_every_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(step_labels, "CLONING", step_labels.CLONING | {"steps": 60})
+    monkeypatch.setattr(step_labels, "SUMS", step_labels.SUMS._replace(minibatches=60))
     monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})
     found = step_labels.run(seeds=1, first=3, learned_from=8, prompts=4)
     kinds = {"soft 1", "soft 4", "hard 4", "soft 16", "hard 16"}

@@ -9,6 +9,7 @@ solutions to training prompts, and two judges of the same form learn from the sa
 
 A solution's score is the outcome judge's for the last step, or the process judge's for the last, the
 worst (min), all (product), the mean or the sum of its steps. GRPO is then paid by such a score alone.
+`countdown_judges` does the same on Countdown, where a third judge learns labels by rollouts.
 
     found = run(seeds=3)
     found.chosen["process, min"].right      # [R, P], of the solution that was taken of 16
@@ -29,7 +30,12 @@ from numpy.typing import NDArray
 
 import rlbook
 from rlbook.evaluation.best_of_n import SampledCompletions, best, sample_completions
-from rlbook.evaluation.process_reward import ProcessReward, TextSteps, find_steps
+from rlbook.evaluation.process_reward import (
+    ProcessReward,
+    TextSteps,
+    find_steps,
+    rollout_labels,
+)
 from rlbook.functional.post_training.process_rewards import aggregate_steps
 from rlbook.interaction.play_episodes import t_interval
 from rlbook.interaction.threads import use_one_thread
@@ -39,8 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-ENV, TASK = "Reasoning-v0", {"terms": 3}
-CLONING: dict[str, Any] = {"steps": 150, "batch_size": 64, "learning_rate": 1e-3, "eval_every": 0}
 SOLUTIONS = 4  # of each training prompt
 LEARNED_FROM = 400  # training prompts
 PROMPTS = 128  # held out
@@ -61,6 +65,26 @@ JUDGES = {
 """Name → the labels that the judge has learned, and how the scores of the steps become one."""
 PAID = ("process, min", "process, sum")
 BEFORE, VERIFIER, SINGLE = "before", "verifier", "one sample"
+
+
+class Problem(NamedTuple):
+    """Whose solutions are judged."""
+
+    env: str
+    task: dict[str, Any]
+    minibatches: int  # of cloning
+    judges: dict[str, tuple[str, str]]
+    """Name → the labels that the judge has learned, and how the scores of the steps become one."""
+    continuations: int = 0  # of each step, for labels by rollouts; 0: there are none
+
+    def clone(self, seed: int) -> rlbook.Run:
+        """The model that has cloned solutions for a short while."""
+        how: dict[str, Any] = {"batch_size": 64, "learning_rate": 1e-3, "eval_every": 0}
+        how |= {"steps": self.minibatches, "env_kwargs": self.task, "seed": seed, "quiet": True}
+        return rlbook.train("sft", self.env, **how)
+
+
+SUMS = Problem("Reasoning-v0", {"terms": 3}, 150, JUDGES)
 
 
 class Solutions(NamedTuple):
@@ -89,6 +113,7 @@ def run(seeds: int = 3, first: int = 0, **sizes: Any) -> JudgedSolutions:
 def one(
     seed: int,
     *,
+    problem: Problem = SUMS,
     learned_from: int = LEARNED_FROM,
     prompts: int = PROMPTS,
     train: dict[str, Any] | None = None,
@@ -98,22 +123,23 @@ def one(
 
     Args:
         seed: of the model, the samples, the judges and the training.
+        problem: whose solutions are judged.
         learned_from: training prompts whose solutions the judges learn from.
         prompts: held-out ones.
         train: in place of some of `TRAIN`.
         paid: who pays a policy.
     """
-    trained = rlbook.train("sft", ENV, env_kwargs=TASK, seed=seed, quiet=True, **CLONING)
+    trained = problem.clone(seed)
     recipe = trained.request.recipe.for_evaluation()
     with use_one_thread():
-        judges = learned_judges(trained, seed, learned_from)
+        judges = learned_judges(trained, seed, learned_from, problem.continuations)
         found = sample_solutions(trained, prompts, SAMPLES, seed)
         steps = find_steps(found.finished, rules_of(recipe))
         said = {name: torch.from_numpy(judge.score(found, steps)) for name, judge in judges.items()}
         there = torch.from_numpy(steps.mask)
         score = {
             name: aggregate_steps(said[who], there, how).numpy()
-            for name, (who, how) in JUDGES.items()
+            for name, (who, how) in problem.judges.items()
         }
     score |= {VERIFIER: found.reward, SINGLE: np.zeros(len(found.reward))}
     chosen = {name: _of_rows(found, steps, best_rows(values)) for name, values in score.items()}
@@ -122,12 +148,12 @@ def one(
     for name in paid:
         reward: Any = "correct"
         if name != VERIFIER:
-            who, how = JUDGES[name]
+            who, how = problem.judges[name]
             reward = judges[who].reward(rules_of(recipe), how)
         policy = rlbook.train(
             "grpo",
-            ENV,
-            env_kwargs=TASK | {"reward": reward},
+            problem.env,
+            env_kwargs=problem.task | {"reward": reward},
             start=trained,
             seed=seed,
             quiet=True,
@@ -143,11 +169,18 @@ def one(
     return JudgedSolutions(chosen, after, changed)
 
 
-def learned_judges(run: rlbook.Run, seed: int, prompts: int) -> dict[str, ProcessReward]:
-    """The two judges, of the same solutions to training prompts, in the same order."""
+def learned_judges(
+    run: rlbook.Run, seed: int, prompts: int, continuations: int = 0
+) -> dict[str, ProcessReward]:
+    """A judge for each kind of labels, of the same solutions to training prompts, in the same
+    order."""
     found, steps = training_solutions(run, seed, prompts)
     outcome = np.repeat(found.reward[:, None], steps.mask.shape[1], axis=1)
     labels = {"process": steps.right, "outcome": outcome}
+    if continuations:
+        agent: Any = run.agent
+        recipe, rng = run.request.recipe, rng_for(seed, "planning")
+        labels["rollouts"] = rollout_labels(agent.policy, recipe, found, steps, continuations, rng)
     return {name: fit_judge(run, found, steps, label, seed) for name, label in labels.items()}
 
 

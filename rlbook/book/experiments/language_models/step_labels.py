@@ -26,15 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import rlbook
 from rlbook.book.experiments.language_models.process_judges import (
-    CLONING,
-    ENV,
     LEARNED_FROM,
     PROMPTS,
     SAMPLES,
     SINGLE,
-    TASK,
+    SUMS,
     VERIFIER,
     best_rows,
     fit_judge,
@@ -85,7 +82,7 @@ def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) 
         learned_from: training prompts, whose solutions are labelled.
         prompts: held-out ones.
     """
-    trained = rlbook.train("sft", ENV, env_kwargs=TASK, seed=seed, quiet=True, **CLONING)
+    trained = SUMS.clone(seed)
     agent: Any = trained.agent
     recipe, rng = trained.request.recipe, rng_for(seed, "planning")
     with use_one_thread():
