@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import inspect
 import io
+import itertools
 import re
 import textwrap
 import tokenize
@@ -173,7 +174,7 @@ def as_text(facts: dict[str, Any], width: int = 100) -> str:
             f"{name}  ({facts['class']})",
             "=" * len(name),
             "",
-            facts["idea"],
+            "\n".join(_fit(facts["idea"], width)),
             "",
             "Hyper-parameters (name, default, meaning)",
             *_rows(hyperparameters, width),
@@ -185,6 +186,19 @@ def as_text(facts: dict[str, Any], width: int = 100) -> str:
             f"Try it:   rlbook train {example_of(name)}",
         ]
     )
+
+
+def _fit(idea: str, width: int) -> list[str]:
+    """The lines of an idea, whose paragraphs are broken anew where they are wider than the terminal;
+    an indented line is a formula or a line of pseudocode, and stays as it is."""
+    lines: list[str] = []
+    for is_prose, block in itertools.groupby(
+        idea.splitlines(), lambda line: line[:1] not in ("", " ")
+    ):
+        told = list(block)
+        wide = is_prose and max(map(len, told)) > width
+        lines += textwrap.wrap(" ".join(told), width, break_on_hyphens=False) if wide else told
+    return lines
 
 
 def _rows(rows: list[tuple[str, str, str]], width: int) -> list[str]:

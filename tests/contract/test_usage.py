@@ -70,6 +70,23 @@ def test_the_help_of_a_command_fits_the_terminal(
     assert not re.search(r"^│ *│$|\(default: \)", shown, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", ["ppo", "q_learning", "grpo"])
+def test_the_idea_of_an_algorithm_fits_the_terminal_and_its_formulas_stay(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for columns in (60, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert cli.main(["explain", name]) == 0
+        shown.append(capsys.readouterr().out.split("\n\nHyper-parameters")[0].splitlines()[2:])
+    narrow, wide = ([line for line in lines if not line.startswith(" ")] for lines in shown)
+    assert max(map(len, narrow)) <= 60 < max(map(len, wide)) <= 100
+    assert " ".join(narrow).split() == " ".join(wide).split()
+    assert [line for line in shown[0] if line not in narrow] == [
+        line for line in shown[1] if line not in wide
+    ]
+
+
 def test_colours_do_not_break_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         encoding = "utf-8"  # type: ignore[assignment]
