@@ -17,6 +17,9 @@ FORMS = {
     "rlbook.functional.policy_losses:clipped_surrogate_loss": (
         "rlbook.fast.losses:clipped_surrogate_loss"
     ),
+    "rlbook.interaction.vector_envs.sync_vector:SyncVector.advance": (
+        "rlbook.fast.cart_pole:advance"
+    ),
     "rlbook.llm.generation.running_batch:running_batch": "rlbook.fast.llama_batch:start_batch",
     "rlbook.llm.models.causal_lm:decoder": "rlbook.fast.decoders:decoder",
     "rlbook.llm.models.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",

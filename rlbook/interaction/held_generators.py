@@ -24,6 +24,8 @@ from rlbook.seeding import GLOBAL_RNGS, Rng, can_save, rng_state, set_rng_state
 Place: TypeAlias = tuple[str | int, ...]
 """Names of attributes, keys and indices that lead from an environment to what it holds."""
 OPAQUE = (type, ModuleType, FunctionType, MethodType, EnvSpec, np.ndarray)
+LEAVES = frozenset((bool, int, float, complex, str, bytes, type(None), np.float64, np.ndarray))
+"""What holds nothing, by its exact type."""
 OWN = ("_np_random",)  # gymnasium's own generator
 GLOBAL: dict[Place, Rng] = {
     ("module random",): GLOBAL_RNGS[0],
@@ -50,16 +52,19 @@ class HeldGenerators:
 
     def keep(self) -> None:
         """Keeps the states before a reset."""
-        self._record_draws()
         if self._resets < WATCHED:  # some environments make theirs at a reset, or during an episode
             found = find_generators(self.env)
             self._own = [place for place in found if not self._is_shared(place)]
             self._shared = [place for place in found if self._is_shared(place)] + [*GLOBAL]
-        elif self._resets == WATCHED:
+        states = self._states_at([*self._own, *self._shared])
+        self._note_draws(states)
+        if self._resets == WATCHED:
             self._shared = [place for place in self._shared if place in self._drawn]
+            states = {
+                place: states[place] for place in (*self._own, *self._shared) if place in states
+            }
         self._resets += 1
-        there = {place: self._resolve(place) for place in (*self._own, *self._shared)}
-        self._kept = {place: rng_state(rng) for place, rng in there.items() if can_save(rng)}
+        self._kept = states
 
     def now(self) -> list[Rng]:
         """The environment's own generators, without those that are no longer there."""
@@ -67,7 +72,7 @@ class HeldGenerators:
 
     def states(self) -> list[State]:
         """What was kept at the last reset of the generators that count."""
-        self._record_draws()
+        self._note_draws(self._states_at(self._shared))
         return [
             {"place": list(place), "state": state}
             for place, state in self._kept.items()
@@ -94,11 +99,15 @@ class HeldGenerators:
                 raise ValueError(f"the environment holds no random generator as {named:.80}")
             set_rng_state(generator, state)
 
-    def _record_draws(self) -> None:
+    def _states_at(self, places: Sequence[Place]) -> dict[Place, State]:
+        """The present states of the generators at these places."""
+        there = {place: self._resolve(place) for place in places}
+        return {place: rng_state(rng) for place, rng in there.items() if can_save(rng)}
+
+    def _note_draws(self, states: dict[Place, State]) -> None:
         """Notes which of the shared generators were drawn from since their states were kept."""
-        for place in set(self._shared) & self._kept.keys() - self._drawn:
-            rng = self._resolve(place)
-            if can_save(rng) and not is_equal(rng_state(rng), self._kept[place]):
+        for place in set(self._shared) & self._kept.keys() & states.keys() - self._drawn:
+            if not is_equal(states[place], self._kept[place]):
                 self._drawn.add(place)
 
     def draws_globally(self) -> bool:
@@ -126,7 +135,7 @@ def find_generators(env: gymnasium.Env) -> list[Place]:
         below: list[tuple[Place, Any]] = []
         for place, holder in level:
             for name, value in _items(holder):
-                if id(value) in seen or (*place, name) == OWN:
+                if type(value) in LEAVES or id(value) in seen or (*place, name) == OWN:
                     continue
                 if len(seen) == VISITED:
                     return found

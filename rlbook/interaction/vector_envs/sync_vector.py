@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.checks import saved_array
+from rlbook.fast_forms import has_fast_form
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
 from rlbook.interaction.guards import (
     LIFE_LOST,
@@ -110,6 +111,7 @@ class SyncVector(VectorEnv):
             info,
         )
 
+    @has_fast_form
     def advance(self, actions: NDArray[Any]) -> Advanced:
         """As `step`, with observations, metrics and action masks as lists with one item per
         environment."""

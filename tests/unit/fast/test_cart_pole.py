@@ -1,0 +1,127 @@
+"""Poles stepped in arrays: what one after the other gives, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
+
+from rlbook.envs.space_batches import is_equal
+from rlbook.fast import cart_pole
+from rlbook.fast.cart_pole import COMPARED, FEWEST
+from rlbook.fast_forms import plain_forms
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+
+pytestmark = pytest.mark.numeric
+
+
+def make_poles(n: int = FEWEST, **kwargs: Any) -> SyncVector:
+    return SyncVector([gymnasium.make("CartPole-v1", **kwargs) for _ in range(n)])
+
+
+def play(vector: SyncVector, steps: int, waits: bool, plain: bool) -> list[Any]:
+    """Everything that `steps` steps show, of actions that fall to one side now and then; a pole
+    that has fallen is reset at once, or it waits until all have."""
+    rng, seen = np.random.default_rng(0), list[Any]()
+    with plain_forms(plain):
+        vector.reset(seed=5)
+        for _ in range(steps):
+            actions = (rng.random(vector.num_envs) < rng.choice([0.5, 0.5, 0.9])).astype(np.int64)
+            seen += [vector.step(actions), copy.deepcopy(vector.snapshot())]
+            seen.append([recorder.unwrapped.state.tobytes() for recorder in vector.envs])
+            over = vector.is_over
+            if over.all() if waits else over.any():
+                vector.reset(options={"reset_mask": over})
+    return seen
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["reset at once", "waiting"])
+@pytest.mark.parametrize(
+    "kwargs", [{}, {"sutton_barto_reward": True}, {"max_episode_steps": 15}], ids=str
+)
+def test_poles_move_as_gymnasiums_do(
+    monkeypatch: pytest.MonkeyPatch, kwargs: dict[str, Any], waits: bool
+) -> None:
+    fast, plain = make_poles(**kwargs), make_poles(**kwargs)
+    told = play(plain, 400, waits, plain=True)
+    assert sum(step[2].sum() for step in told[::3]) > 10 or kwargs == {"max_episode_steps": 15}
+    by_one = list[int]()
+    monkeypatch.setattr(cart_pole, "_plain", count_calls(by_one, cart_pole._plain))
+    assert is_equal(play(fast, 400, waits, plain=False), told)
+    assert COMPARED <= len(by_one) <= COMPARED + 2
+
+
+def count_calls(calls: list[int], function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return function(*args)
+
+    return counted
+
+
+def test_the_other_integrator_and_a_state_that_was_set_by_hand_are_followed() -> None:
+    fast, plain = make_poles(), make_poles()
+    for vector in (fast, plain):
+        for recorder in vector.envs:
+            recorder.unwrapped.kinematics_integrator = "semi-implicit euler"
+    assert is_equal(play(fast, 100, False, plain=False), play(plain, 100, False, plain=True))
+    for vector, forms in ((fast, False), (plain, True)):
+        vector.envs[2].unwrapped.state = np.array([0.5, -1.0, 0.1, 2.0])
+        with plain_forms(forms):
+            vector.answer = vector.step(np.ones(FEWEST, dtype=np.int64))  # type: ignore[attr-defined]
+    assert is_equal(fast.answer, plain.answer)  # type: ignore[attr-defined]
+
+
+def test_a_pole_that_differs_from_the_others_is_stepped_as_what_it_is() -> None:
+    fast, plain = make_poles(), make_poles()
+    play(fast, 2 * COMPARED, False, plain=False), play(plain, 2 * COMPARED, False, plain=True)
+    for vector in (fast, plain):
+        vector.envs[1].unwrapped.gravity = 1.6
+    assert is_equal(play(fast, 100, False, plain=False), play(plain, 100, False, plain=True))
+
+
+class Heavier(CartPoleEnv):
+    """Something else than gymnasium's cart pole."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: TimeLimit(Heavier(), 500),
+        lambda: gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1"), abs),
+        lambda: CartPoleEnv(),
+    ],
+    ids=["subclass", "wrapper", "without a time limit"],
+)
+def test_anything_else_is_stepped_one_by_one(make: Callable[[], gymnasium.Env]) -> None:
+    assert cart_pole._poles_of(SyncVector([make() for _ in range(FEWEST)])) is None
+    assert cart_pole._poles_of(make_poles()) is not None
+    assert cart_pole._poles_of(make_poles(FEWEST - 1)) is None
+
+
+def test_other_dynamics_are_noticed_in_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if gymnasium had changed its equations."""
+    vector, plain = make_poles(), make_poles()
+    right = cart_pole.move
+
+    def wrong(poles: list[Any], actions: Any) -> Any:
+        moved = right(poles, actions)
+        return None if moved is None else moved._replace(states=moved.states + 1e-16)
+
+    monkeypatch.setattr(cart_pole, "move", wrong)
+    assert is_equal(play(vector, 50, False, plain=False), play(plain, 50, False, plain=True))
+    assert vector.poles is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("actions", [[0, 1, 2, 0, 0, 0], [0.0] * FEWEST], ids=["2", "floats"])
+def test_a_wrong_action_is_refused_as_gymnasium_refuses_it(actions: list[Any]) -> None:
+    vector = make_poles()
+    play(vector, 2 * COMPARED, False, plain=False)
+    with pytest.raises(AssertionError, match="invalid"):
+        vector.step(np.array(actions))
