@@ -71,8 +71,12 @@ def test_a_short_experiment_on_countdown_has_a_judge_of_rollouts(
 ) -> None:
     monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})
     problem = countdown_judges.COUNTDOWN._replace(minibatches=2)
-    monkeypatch.setattr(countdown_judges, "COUNTDOWN", problem)
-    short: dict[str, Any] = {"learned_from": 8, "prompts": 4, "train": {"steps": 64, "num_envs": 8}}
+    short: dict[str, Any] = {
+        "problem": problem,
+        "learned_from": 8,
+        "prompts": 4,
+        "train": {"steps": 64, "num_envs": 8},
+    }
     found = countdown_judges.run(seeds=1, first=3, paid=("rollouts, min",), **short)
     assert found.chosen.keys() == {*process_judges.JUDGES, "rollouts, min", VERIFIER, SINGLE}
     assert found.trained.keys() == {BEFORE, "rollouts, min"}

@@ -14,12 +14,11 @@ Source: Lightman et al. 2023, arXiv:2305.20050, section 3 (both judges, best of 
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from rlbook.book.experiments.language_models import process_judges
 from rlbook.book.experiments.language_models.process_judges import (
     JUDGES,
-    JudgedSolutions,
     Problem,
     draw,
     measurements,
@@ -30,8 +29,5 @@ __all__ = ["COUNTDOWN", "draw", "measurements", "run"]
 COUNTDOWN = Problem(
     "Countdown-v0", {}, 400, JUDGES | {"rollouts, min": ("rollouts", "min")}, continuations=4
 )
-
-
-def run(seeds: int = 3, first: int = 0, **sizes: Any) -> JudgedSolutions:
-    """Everything with several seeds; `sizes` as for `process_judges.one`."""
-    return process_judges.run(seeds, first, problem=COUNTDOWN, **sizes)
+run = partial(process_judges.run, problem=COUNTDOWN)
+"""As `process_judges.run`."""
