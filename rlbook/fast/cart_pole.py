@@ -66,7 +66,7 @@ class Poles:
         )
 
 
-class Moved(NamedTuple):
+class PoleStep(NamedTuple):
     """The result of a step of n poles."""
 
     states: NDArray[np.float64]  # [n, 4]
@@ -89,17 +89,17 @@ def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
     elapsed = [poles.limits[i]._elapsed_steps for i in rows]
     if not rows or None in elapsed:
         return _plain(vector, actions)
-    moved = move([poles.poles[i] for i in rows], actions[playing])
-    if moved is None:
+    step = step_poles([poles.poles[i] for i in rows], actions[playing])
+    if step is None:
         return _plain(vector, actions)
     if poles.compared < COMPARED:
         answer = _plain(vector, actions)
         found = np.array([poles.poles[i].state for i in rows])
         poles.compared += poles.is_checked()
         if not (
-            found.tobytes() == moved.states.tobytes()
-            and np.array_equal(answer.rewards[playing], moved.rewards)
-            and np.array_equal(answer.terminated[playing], moved.terminated)
+            found.tobytes() == step.states.tobytes()
+            and np.array_equal(answer.rewards[playing], step.rewards)
+            and np.array_equal(answer.terminated[playing], step.terminated)
         ):
             vector.poles = None  # type: ignore[attr-defined]
         return answer
@@ -108,15 +108,15 @@ def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
         vector._terminated.copy(),
         vector._truncated.copy(),
     )
-    rewards[playing], terminated[playing] = moved.rewards, moved.terminated
-    observations = moved.states.astype(np.float32)
-    for i, steps, state, row in zip(rows, elapsed, moved.states, observations, strict=True):
+    rewards[playing], terminated[playing] = step.rewards, step.terminated
+    observations = step.states.astype(np.float32)
+    for i, steps, state, row in zip(rows, elapsed, step.states, observations, strict=True):
         recorder, limit = vector.envs[i], poles.limits[i]
         recorder.actions.append(chosen[i])
         recorder.obs, poles.poles[i].state, limit._elapsed_steps = row, state, steps + 1
         if steps + 1 >= limit._max_episode_steps:
             truncated[i] = True
-    if moved.terminated.any():
+    if step.terminated.any():
         for i in np.flatnonzero(terminated & ~over).tolist():
             poles.poles[i].steps_beyond_terminated = 0
     vector._terminated, vector._truncated = terminated, truncated
@@ -124,7 +124,7 @@ def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
     return Advanced(seen, rewards, terminated, truncated, {}, {}, {})
 
 
-def move(poles: list[Any], actions: NDArray[Any]) -> Moved | None:
+def step_poles(poles: list[Any], actions: NDArray[Any]) -> PoleStep | None:
     """The next states of n poles, by gymnasium's equations in gymnasium's order; None where the
     poles differ, have fallen, are drawn on a screen, or an action is neither 0 nor 1."""
     constants = _constants(poles[0])
@@ -155,7 +155,7 @@ def move(poles: list[Any], actions: NDArray[Any]) -> Moved | None:
         x, theta = x + tau * x_dot, theta + tau * theta_dot
     fallen = (x < -farthest) | (x > farthest) | (theta < -widest_angle) | (theta > widest_angle)
     rewards = np.where(fallen, -1.0, 0.0) if punishes else np.ones(len(poles))
-    return Moved(np.array((x, x_dot, theta, theta_dot)).T.copy(), rewards, fallen)
+    return PoleStep(np.array((x, x_dot, theta, theta_dot)).T.copy(), rewards, fallen)
 
 
 def _poles_of(vector: SyncVector) -> Poles | None:

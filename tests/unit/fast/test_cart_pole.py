@@ -113,13 +113,13 @@ def test_anything_else_is_stepped_one_by_one(make: Callable[[], gymnasium.Env]) 
 def test_other_dynamics_are_noticed_in_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if gymnasium had changed its equations."""
     vector, plain = make_poles(), make_poles()
-    right = cart_pole.move
+    right = cart_pole.step_poles
 
     def wrong(poles: list[Any], actions: Any) -> Any:
-        moved = right(poles, actions)
-        return None if moved is None else moved._replace(states=moved.states + 1e-16)
+        step = right(poles, actions)
+        return None if step is None else step._replace(states=step.states + 1e-16)
 
-    monkeypatch.setattr(cart_pole, "move", wrong)
+    monkeypatch.setattr(cart_pole, "step_poles", wrong)
     assert is_equal(play(vector, 50, False, plain=False), play(plain, 50, False, plain=True))
     assert vector.poles is None  # type: ignore[attr-defined]
 
