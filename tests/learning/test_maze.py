@@ -115,3 +115,12 @@ def test_ppos_value_of_the_start_is_nearly_the_optimal_one() -> None:
     little lower: by 0 to .03 from seeds 100 to 109."""
     best = sum(-(0.99**t) for t in range(7)) + 10 * 0.99**7
     assert best - 0.1 < first_ppo().agent.value(np.array([0]))[0] < best + 0.1
+
+
+@pytest.mark.thorough
+def test_ppo_of_the_listing_walks_the_maze_in_its_three_test_episodes() -> None:
+    """docs/one-ppo-two-worlds.md: seed 42, 600 episodes of at most 100 steps, 3 episodes of a test."""
+    run = rlbook.train("ppo", "Maze-v0", seed=42, episodes=600, quiet=True)
+    assert max(run.episode_lengths) == 100
+    found = rlbook.evaluate(run, episodes=3)
+    assert found.mean == optimum("standard") and found.lengths.tolist() == [8, 8, 8]
