@@ -189,8 +189,8 @@ def as_text(facts: dict[str, Any], width: int = 100) -> str:
 
 
 def _fit(idea: str, width: int) -> list[str]:
-    """The lines of an idea, whose paragraphs are broken anew where they are wider than the terminal;
-    an indented line is a formula or a line of pseudocode, and stays as it is."""
+    """The lines of an idea, whose paragraphs are wrapped where they are wider than the terminal; an
+    indented line is a formula or a line of pseudocode, and stays as it is."""
     lines: list[str] = []
     for is_prose, block in itertools.groupby(
         idea.splitlines(), lambda line: line[:1] not in ("", " ")
