@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 BUILD = HERE / "_build"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BUILDERS = {"pdf": "singlehtml", "epub": "epub"}
+DRAWN = {"mathml": b"<math", "svg": b"<svg"}
 
 
 def find_browser() -> str:
@@ -54,22 +55,20 @@ def print_pages(browser: str, page: Path, file: Path) -> None:
 
 
 def declare_formulas(book: Path, file: Path) -> None:
-    """Copies an e-book, and lists the pages that have MathML as such, which readers ask for and
-    Sphinx leaves out."""
+    """Copies an e-book, and lists the pages that have MathML or SVG as such, which readers ask for
+    and Sphinx leaves out."""
+
+    def declare(found: re.Match[str]) -> str:
+        has = " ".join(kind for kind, tag in DRAWN.items() if tag in pages.get(found[1], b""))
+        return found[0] + f' properties="{has}"' * bool(has)
+
     with zipfile.ZipFile(book) as old, zipfile.ZipFile(file, "w") as new:
-        with_formulas = {
-            name
-            for name in old.namelist()
-            if name.endswith(".xhtml") and b"<math" in old.read(name)
-        }
+        pages = {name: old.read(name) for name in old.namelist() if name.endswith(".xhtml")}
         for item in old.infolist():
             content = old.read(item)
             if item.filename.endswith(".opf"):
-                content = re.sub(
-                    r'<item id="[^"]*" href="([^"]+)"',
-                    lambda found: found[0] + ' properties="mathml"' * (found[1] in with_formulas),
-                    content.decode(),
-                ).encode()
+                items = r'<item id="[^"]*" href="([^"]+)"'
+                content = re.sub(items, declare, content.decode()).encode()
             new.writestr(item, content)
 
 

@@ -71,21 +71,23 @@ def test_without_a_browser_make_pdf_is_one_sentence(tmp_path: Path) -> None:
     )
 
 
-def test_pages_with_formulas_are_declared_in_the_e_book(tmp_path: Path) -> None:
+def test_pages_with_formulas_or_drawings_are_declared_in_the_e_book(tmp_path: Path) -> None:
     item = '<item id="{0}" href="{0}.xhtml" media-type="application/xhtml+xml" />'
     with zipfile.ZipFile(tmp_path / "old.epub", "w") as book:
         book.writestr("mimetype", "application/epub+zip")
-        book.writestr("content.opf", item.format("a") + item.format("b"))
+        book.writestr("content.opf", "".join(map(item.format, "abcd")))
         book.writestr("a.xhtml", "<html><math></math></html>")
         book.writestr("b.xhtml", "<html></html>")
+        book.writestr("c.xhtml", "<html><svg></svg></html>")
+        book.writestr("d.xhtml", "<html><svg></svg><math></math></html>")
     book_file.declare_formulas(tmp_path / "old.epub", tmp_path / "new.epub")
     with zipfile.ZipFile(tmp_path / "new.epub") as book:
         assert book.namelist()[0] == "mimetype"  # the format asks for it, and without compression
         assert book.infolist()[0].compress_type == zipfile.ZIP_STORED
         declared = re.findall(
-            r'href="(\w)\.xhtml" properties="mathml"', str(book.read("content.opf"))
+            r'href="(\w)\.xhtml" properties="([^"]+)"', str(book.read("content.opf"))
         )
-    assert declared == ["a"]
+    assert declared == [("a", "mathml"), ("c", "svg"), ("d", "mathml svg")]
 
 
 @pytest.mark.slow
@@ -109,6 +111,8 @@ def test_the_e_book_has_every_chapter_with_its_formulas_and_pictures(
     for name, page in pages.items():
         if name.startswith("chapters/"):
             assert page.find(".//{http://www.w3.org/1998/Math/MathML}math") is not None, name
+        # an operator is a text; readers refuse a page in which it holds other elements
+        assert [mo for mo in page.iter("{http://www.w3.org/1998/Math/MathML}mo") if len(mo)] == []
         for element in page.iter():
             link = element.get("src") or element.get("href") or ""
             films += link.endswith(".gif")
