@@ -9,7 +9,8 @@ from numpy.random import Generator
 
 from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array, tensor
-from rlbook.functional import bandits
+from rlbook.functional import bandits, linear_td
+from rlbook.functional.natural_gradient import trust_region_step
 from rlbook.functional.value_losses import q_target
 
 
@@ -565,3 +566,209 @@ def last_advantages(rewards: Array, values: Array, last_value: float, ending: st
     "terminated" or "truncated", the latter by a time limit.
     """
     return _last_two(rewards, values, last_value if ending == "truncated" else 0.0)
+
+
+@exercise(
+    "linear-approximation",
+    lambda rng: (*rng.integers(0, 3, (2, 3)).astype(float), float(rng.integers(-3, 4)), 0.1),
+    {
+        "the step goes along x: what two states share is x · x'": lambda x, after, error, alpha: (
+            alpha * error * after @ after
+        ),
+        "a state with other features moves otherwise than s itself": (
+            lambda x, after, error, alpha: alpha * error * x @ x
+        ),
+        "how much it moves depends on the features": lambda x, after, error, alpha: alpha * error,
+    },
+    page="semi_gradient_td 1",
+)
+def change_next_door(x: Array, next_x: Array, error: float, alpha: float) -> float:
+    """How much v(s') changes by one semi-gradient step at s.
+
+    x [D] and next_x [D] are the features of s and s', error is the TD error δ, alpha the step size.
+    Look for features with which nothing is shared.
+    """
+    return float(
+        linear_td.semi_gradient_update(0 * x, x, error, 0 * x, gamma=1.0, alpha=alpha) @ next_x
+    )
+
+
+@exercise(
+    "planning",
+    lambda rng: (int(rng.integers(1, 30)), int(rng.integers(0, 11)), int(rng.choice([2, 4, 6]))),
+    {
+        "a sweep that evaluates looks at one action of each state": lambda n, m, A: n * (1 + m),
+        "the evaluating sweeps follow each of the improvements": lambda n, m, A: n + m / A,
+    },
+    page="modified_policy_iteration 1",
+)
+def cost_of_sweeps(improvements: int, sweeps: int, num_actions: int) -> float:
+    """What modified policy iteration costs, in sweeps over all actions.
+
+    Each improvement is one such sweep; after it come so many evaluating sweeps, each of which looks
+    at one action of every state.
+    """
+    return improvements * (1 + sweeps / num_actions)
+
+
+def two_values(rng: Generator) -> tuple[Array, Array]:
+    return rng.integers(0, 3, 2).astype(float), rng.normal(size=3).round(2)
+
+
+def _single_and_double(q: Array, noise: Array) -> tuple[float, float]:
+    first, second = q[0] + noise[:, None], q[1] + noise
+    ahead = (first > second + 1e-9) + 0.5 * (np.abs(first - second) <= 1e-9)
+    share = ahead.mean()
+    return float(np.maximum(first, second).mean()), float((q + noise.mean()) @ [share, 1 - share])
+
+
+@exercise(
+    "temporal-difference",
+    two_values,
+    {
+        "the table that chooses is sometimes wrong, and then the other one is asked for the worse "
+        "action": lambda q, noise: [_single_and_double(q, noise)[0], q.max() + noise.mean()],
+        "the largest of two noisy estimates is too high on average": lambda q, noise: [
+            q.max() + noise.mean(),
+            _single_and_double(q, noise)[1],
+        ],
+    },
+    page="double_q_learning 3",
+)
+def single_and_double(q: Array, noise: Array) -> Array:
+    """What Q-learning and double Q-learning say of a state with two actions, on average: [2].
+
+    q [2] are the true values. Each estimate is the true value plus one of the numbers noise [3], all
+    as likely, and independent of the others. Q-learning takes the larger of one table's two
+    estimates. Double Q-learning asks one table for the action (of equal ones either, as likely) and
+    the other table for its value.
+    """
+    return np.array(_single_and_double(q, noise))
+
+
+@exercise(
+    "monte-carlo",
+    lambda rng: (
+        float(rng.integers(-2, 3)),
+        rng.integers(-3, 6, rng.integers(2, 5)).astype(float),
+        float(rng.choice([0.1, 0.5])),
+    ),
+    {
+        "each visit starts from what the one before it has left": lambda V, returns, alpha: (
+            V + alpha * (returns - V).sum()
+        ),
+        "the visits are learned from in the order in which they stand": lambda V, returns, alpha: (
+            _visits(V, returns[::-1], alpha)
+        ),
+        "the step size stays the same; this is the mean": lambda V, returns, alpha: returns.mean(),
+    },
+    page="mc_prediction 3",
+)
+def visits_in_order(V: float, returns: Array, alpha: float) -> float:
+    """The value of a state after an episode that visited it several times.
+
+    V is its value before. returns [n] are the returns from its visits, and each moves the value by
+    the constant step size alpha, one after the other. Try another order of the same returns.
+    """
+    return _visits(V, returns, alpha)
+
+
+def _visits(V: float, returns: Array, alpha: float) -> float:
+    for G in returns:
+        V += alpha * (float(G) - V)
+    return V
+
+
+@exercise(
+    "value-networks",
+    lambda rng: (
+        float(rng.integers(-2, 3)),
+        rng.integers(-3, 8, 3).astype(float),
+        bool(rng.random() < 0.4),
+        bool(rng.random() < 0.5),
+    ),
+    {
+        "a time limit is no end: what would have followed counts": lambda r, q, over, cut: (
+            r + 0.9 * (not over and not cut) * q.max()
+        ),
+        "where the episode terminated nothing follows": lambda r, q, over, cut: r + 0.9 * q.max(),
+        "the best next action counts": lambda r, q, over, cut: r + 0.9 * (not over) * q.mean(),
+    },
+    page="fitted_q 2",
+)
+def fitted_target(reward: float, next_q: Array, terminated: bool, truncated: bool) -> float:
+    """The number y that fitted Q iteration fits Q(s, a) to, with the discount 0.9.
+
+    next_q [A] are the values of the last fit in the next state, where the episode may have
+    terminated; truncated says whether the recording was cut there. (Where both are true it ended.)
+    """
+    return float(
+        q_target(tensor([reward]), torch.tensor([terminated]), tensor(next_q[None]), gamma=0.9)
+    )
+
+
+@exercise(
+    "linear-approximation",
+    lambda rng: (*rng.integers(-2, 3, (3, 3)).astype(float), float(rng.choice([0.5, 1.0, 2.0]))),
+    {
+        "the step goes along x − γ x', and not along x alone": lambda h, x, after, ratio: (
+            0.1 * ratio * (h @ x) * x
+        ),
+        "it points from γ x' to x": lambda h, x, after, ratio: (
+            0.1 * ratio * (h @ x) * (0.9 * after - x)
+        ),
+        "the ratio of the policies weighs the step": lambda h, x, after, ratio: (
+            0.1 * (h @ x) * (x - 0.9 * after)
+        ),
+    },
+    page="gradient_td 1",
+)
+def gtd2_step(h: Array, x: Array, next_x: Array, ratio: float) -> Array:
+    """What GTD2 adds to the weights: [D], with the step size 0.1 and the discount 0.9.
+
+    h [D] are the helper's weights, x [D] and next_x [D] the features of the two states, ratio is ρ:
+    α ρ (h · x) (x − γ x').
+    """
+    weights, _ = linear_td.gtd2_update(
+        0 * x, h, x, 0.0, next_x, gamma=0.9, alpha=0.1, beta=0.1, ratio=ratio
+    )
+    return weights
+
+
+def _scale(s: Array, p: Array, max_kl: float) -> Array:
+    F = np.diag(p) - np.outer(p, p)
+    return np.sqrt(2 * max_kl / (s @ F @ s)) * s
+
+
+def _gradient(logits: Array, A: Array) -> tuple[Array, Array]:
+    p = bandits.softmax(logits)
+    return p, p * (A - p @ A)
+
+
+@exercise(
+    "trust-regions",
+    lambda rng: (
+        rng.normal(size=3).round(2),
+        np.array([1.0, -1.0, 0.5]) * rng.permutation(3),
+        0.01,
+    ),
+    {
+        "the direction is the natural gradient F⁺ g, and not g": lambda z, A, max_kl: _scale(
+            _gradient(z, A)[1], _gradient(z, A)[0], max_kl
+        ),
+        "the KL is about half of d F d, so there is a 2 under the root": lambda z, A, max_kl: (
+            natural_step.function(z, A, max_kl) / np.sqrt(2)
+        ),
+    },
+    page="trpo 1",
+)
+def natural_step(logits: Array, A: Array, max_kl: float) -> Array:
+    """The step d of TRPO for a policy in one state: [A], d = √(2 δ / sᵀ F s) s.
+
+    p is the softmax of the logits, F = diag(p) − p pᵀ, g = p (A − Σ p A) with the advantages A, and s
+    the shortest solution of F s = g (`np.linalg.pinv`). max_kl is δ.
+    """
+    p, g = _gradient(logits, A)
+    F = tensor(np.diag(p) - np.outer(p, p))
+    s = torch.linalg.pinv(F, rtol=1e-10) @ tensor(g)
+    return trust_region_step(s, F @ s, max_kl).numpy()

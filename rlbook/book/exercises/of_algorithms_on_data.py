@@ -12,6 +12,10 @@ from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array, tensor
 from rlbook.functional import bandits
 from rlbook.functional.advantages import group_advantage, leave_one_out_advantage
+from rlbook.functional.adversarial import gradient_penalty
+from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.post_training.distillation_losses import forward_kl, reverse_kl
+from rlbook.functional.post_training.preference_losses import bradley_terry_loss
 
 
 def _drift(epsilon: float, horizon: int, *, first: int = 1) -> float:
@@ -307,3 +311,111 @@ def blind_discriminator(D: float) -> float:
     learner's. Look for the D that makes it smallest: there, nothing is left to learn.
     """
     return float(-np.log(D) - np.log(1 - D))
+
+
+@exercise(
+    "offline",
+    lambda rng: (float(rng.choice([0.2, 0.5, 0.8])), float(rng.choice([0.7, 0.9]))),
+    {
+        "this is the mean, the expectile with τ = 1/2": lambda p, tau: p,
+        "values above e weigh τ": lambda p, tau: (1 - tau) * p / ((1 - tau) * p + tau * (1 - p)),
+        "this is the quantile; an expectile weighs squares": lambda p, tau: float(1 - p < tau),
+    },
+    page="iql 3",
+)
+def luck_of_an_action(p: float, tau: float) -> float:
+    """The expectile with τ of what an action pays: 1 with the probability p, and otherwise 0.
+
+    A value above e weighs τ, one below it 1 − τ. Compare it with an action that always pays more
+    than p.
+    """
+    return tau * p / (tau * p + (1 - tau) * (1 - p))
+
+
+@exercise(
+    "learning-from-data",
+    lambda rng: (*rng.dirichlet(np.ones(3) * 2, 2),),
+    {
+        "the forward KL weighs by the teacher's probabilities, the reverse one by the student's": (
+            lambda teacher, student: [_kl(student, teacher), _kl(teacher, student)]
+        ),
+        "nats are asked for, and not bits": lambda teacher, student: [
+            _kl(teacher, student) / np.log(2),
+            _kl(student, teacher) / np.log(2),
+        ],
+    },
+    page="distillation 1",
+)
+def two_divergences(teacher: Array, student: Array) -> Array:
+    """The forward and the reverse KL divergence of teacher [A] and student [A], in nats: [2].
+
+    The forward one is KL(teacher ‖ student), the reverse one KL(student ‖ teacher).
+    """
+    given = tensor(np.log(student)), tensor(np.log(teacher))
+    return np.array([float(forward_kl(*given)), float(reverse_kl(*given))])
+
+
+def _kl(p: Array, q: Array) -> float:
+    return float(p @ np.log(p / q))
+
+
+@exercise(
+    "imitation",
+    lambda rng: (rng.uniform(0.05, 1.0, 4).round(2),),
+    {
+        "the logarithms are averaged, and not the probabilities": lambda p: -np.log(p.mean()),
+        "nats are asked for, and not bits": lambda p: -np.log2(p).mean(),
+        "it is the mean over the actions": lambda p: -np.log(p).sum(),
+    },
+    page="behavior_cloning 3",
+)
+def cloning_loss(p: Array) -> float:
+    """The loss of behaviour cloning in nats.
+
+    p [B] are the probabilities that the policy gives to the recorded actions.
+    """
+    return float(negative_log_likelihood_loss(tensor(np.log(p))))
+
+
+@exercise(
+    "preferences",
+    lambda rng: (*rng.integers(-2, 3, (2, 4)) / 2,),
+    {
+        "a tie counts as wrong": lambda better, worse: [
+            np.log1p(np.exp(worse - better)).mean(),
+            (better >= worse).mean(),
+        ],
+        "the loss is the mean of −log σ of the difference": lambda better, worse: [
+            1 - (1 / (1 + np.exp(worse - better))).mean(),
+            (better > worse).mean(),
+        ],
+    },
+    page="reward_model 1",
+)
+def loss_and_accuracy(better: Array, worse: Array) -> Array:
+    """The loss and the accuracy of a reward model on some pairs: [2].
+
+    better [B] and worse [B] are its scores. The loss is the mean of −log σ(better − worse); a pair is
+    right if the better one has the larger score, and a tie is wrong.
+    """
+    loss = float(bradley_terry_loss(tensor(better), tensor(worse)))
+    return np.array([loss, (better > worse).mean()])
+
+
+@exercise(
+    "imitation",
+    lambda rng: (rng.integers(-3, 4, 2).astype(float),),
+    {
+        "the norm of the gradient less 1 is squared, and not the square of the norm less 1": (
+            lambda x: (x @ x - 1) ** 2
+        ),
+        "the gradient of half the square is x itself": lambda x: (np.sqrt(x @ x) / 2 - 1) ** 2,
+    },
+    page="gail 3",
+)
+def square_penalty(x: Array) -> float:
+    """The gradient penalty (‖∇f(x)‖ − 1)² of f(x) = ½ ‖x‖² at x [2]."""
+    rows = tensor(x)[None]
+    share = torch.ones(1, dtype=torch.float64)
+    penalty = gradient_penalty(lambda row: 0.5 * (row**2).sum(dim=-1), rows, rows, share)
+    return float(penalty.detach())

@@ -553,3 +553,71 @@ def token_credit(tokens, gamma):
 
 def blind_discriminator(D):
     return -math.log(D * (1 - D))
+
+
+def change_next_door(x, next_x, error, alpha):
+    return alpha * error * sum(one * other for one, other in zip(x, next_x, strict=True))
+
+
+def cost_of_sweeps(improvements, sweeps, num_actions):
+    return improvements + improvements * sweeps / num_actions
+
+
+def single_and_double(q, noise):
+    single = double = 0.0
+    cases = [(a, b) for a in noise for b in noise]
+    for a, b in cases:
+        first, second = q[0] + a, q[1] + b
+        single += max(first, second) / len(cases)
+        told = q + sum(noise) / len(noise)  # by the other table, on average
+        if abs(first - second) < 1e-9:
+            double += (told[0] + told[1]) / 2 / len(cases)
+        else:
+            double += told[int(second > first)] / len(cases)
+    return [single, double]
+
+
+def visits_in_order(V, returns, alpha):
+    for G in returns:
+        V = (1 - alpha) * V + alpha * G
+    return V
+
+
+def fitted_target(reward, next_q, terminated, truncated):
+    return reward if terminated else reward + 0.9 * max(next_q)
+
+
+def gtd2_step(h, x, next_x, ratio):
+    return 0.1 * ratio * np.dot(h, x) * (x - 0.9 * next_x)
+
+
+def natural_step(logits, A, max_kl):
+    p = np.exp(logits) / np.exp(logits).sum()
+    s = A - A.mean()  # F A is g, and F does not see what is added to all
+    return math.sqrt(2 * max_kl / (p @ s**2 - (p @ s) ** 2)) * s
+
+
+def luck_of_an_action(p, tau):
+    return 1 / (1 + (1 - tau) * (1 - p) / (tau * p))
+
+
+def two_divergences(teacher, student):
+    pairs = [*zip(teacher, student, strict=True)]
+    return [
+        sum(t * math.log(t / s) for t, s in pairs),
+        sum(s * math.log(s / t) for t, s in pairs),
+    ]
+
+
+def cloning_loss(p):
+    return -sum(math.log(share) for share in p) / len(p)
+
+
+def loss_and_accuracy(better, worse):
+    pairs = [*zip(better, worse, strict=True)]
+    loss = sum(math.log(1 + math.exp(w - b)) for b, w in pairs) / len(pairs)
+    return [loss, sum(b > w for b, w in pairs) / len(pairs)]
+
+
+def square_penalty(x):
+    return (math.hypot(*x) - 1) ** 2
