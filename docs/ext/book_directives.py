@@ -251,7 +251,7 @@ class Exercises(SphinxDirective):
         rows = [
             f"| `{item.name}` | {item.title} |"
             for item in known
-            if item.chapter == self.arguments[0] and not item.page
+            if item.chapter == self.arguments[0]
         ]
         if not rows:
             raise self.error(f"exercises: there are none of the chapter {self.arguments[0]!r}")
