@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from measure import shrink
+from picture_files import shrink, smallest_letters
 from pictures import make_small
 
 from rlbook.cli.main import main as cli
@@ -139,7 +139,7 @@ def draw_curve(run: str, shown: str, small: Path) -> None:
     figure.supxlabel("")
     figure.set_size_inches(*SIZE)
     save_figure(figure, small)
-    shrink(small)
+    shrink(small, smallest_letters(figure))
 
 
 def main(wanted: list[str]) -> int:

@@ -26,7 +26,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -34,15 +33,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
+from picture_files import save_pictures
 
 from rlbook.book.experiments import find_experiment, one_axis
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 PATH = HERE / "results.json"
@@ -210,13 +214,10 @@ class Experiment:
 
     def run(self) -> dict[str, Any]:
         """Makes it, and draws it into docs/figures."""
-        from rlbook.plots.figure import save_figure
-
         home: Any = find_experiment(self.module)
         picture = HERE / "figures" / f"{self.module.replace('_', '-')}.png"
         result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
-        save_figure(home.draw(result), picture)
-        shrink(picture)
+        save_pictures(partial(home.draw, result), picture)
         numbers = home.measurements(result)
         told = "; ".join(
             f"{name} {f'{value:.4g}'.replace('-', '−')}" for name, value in numbers.items()
@@ -247,9 +248,7 @@ class Drawn:
 
     def run(self) -> dict[str, Any]:
         """Draws it, and tells what it measured."""
-        picture = HERE / "figures" / f"{self.name}.png"
-        facts = called("figure", self.name, "--runs", str(self.runs), "--out", str(picture))
-        shrink(picture)
+        facts = draw_again(self.name, HERE / "figures" / f"{self.name}.png", runs=self.runs)
         numbers = facts["measured"]
         told = "; ".join(
             f"{name} {f'{value:.4g}'.replace('-', '−')}" for name, value in numbers.items()
@@ -318,13 +317,10 @@ class FromRecipe:
 
     def _draw(self, folders: list[Path]) -> None:
         """The picture of what became of the recipe, where there is one."""
-        from rlbook.plots.figure import save_figure
-
         home: Any = find_experiment(self.recipe)
         if hasattr(home, "draw"):
             picture = HERE / "figures" / f"{self.recipe.replace('_', '-')}.png"
-            save_figure(home.draw(folders), picture)
-            shrink(picture)
+            save_pictures(partial(home.draw, folders), picture)
 
     def _told(self, pairs: list[list[float | None]]) -> str:
         """The means over the seeds, before and after; what was not measured before is left out."""
@@ -390,6 +386,8 @@ class Ablation:
         """Runs the command; the area of a run is the mean of its evaluations, in reward units."""
         from scipy.stats import ttest_ind
 
+        from rlbook.plots.curves import plot_curves
+
         picture = HERE / "figures" / self.picture
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "all"
@@ -408,7 +406,8 @@ class Ablation:
             ]
             names = [Path(row["folders"][0]).parent.name for row in rows]
             if self.curves:
-                shutil.copyfile(out / "ablation.png", picture)
+                runs = [run for row in rows for run in row["folders"]]
+                save_pictures(partial(plot_curves, runs), picture)
         parts: list[dict[str, Any]] = []
         for name, area, row in zip(names, areas, rows, strict=True):
             ends = (
@@ -423,8 +422,7 @@ class Ablation:
                 }
             )
         if not self.curves:
-            draw_parts(parts, picture)
-        shrink(picture)
+            save_pictures(partial(draw_parts, parts), picture)
         seen = [
             part["name"]
             for part in parts[1:]
@@ -434,14 +432,14 @@ class Ablation:
         return {"what": self.what, "result": told, "commands": self.commands(), "parts": parts}
 
 
-def draw_parts(parts: list[dict[str, Any]], picture: Path) -> None:
+def draw_parts(parts: list[dict[str, Any]]) -> Figure:
     """A line for each variant, a dot for each run, a bar for their mean; the whole's mean is dashed
     through all."""
+    from rlbook.book.figures.axes import labelled_figure
     from rlbook.plots.colours import CURVES, GREY, fraction_rgb
-    from rlbook.plots.figure import new_figure, plain_axes, save_figure, words
 
-    figure = new_figure(6.4, 1.0 + 0.35 * len(parts))
-    axes = plain_axes(figure.subplots())
+    across = "mean greedy return over the run (reward units)"
+    figure, axes = labelled_figure(6.4, 1.0 + 0.35 * len(parts), across, "")
     axes.axvline(
         statistics.fmean(parts[0]["areas"]),
         color=fraction_rgb(GREY),
@@ -467,19 +465,18 @@ def draw_parts(parts: list[dict[str, Any]], picture: Path) -> None:
     axes.set_yticks(range(len(parts)), [part["name"] for part in parts])
     axes.set_xlim(left=0)
     axes.invert_yaxis()
-    axes.set_xlabel("mean greedy return over the run (reward units)", **words())
-    save_figure(figure, picture)
+    return figure
 
 
-def draw_hidden(known: dict[str, Any]) -> None:
+def draw_hidden(known: dict[str, Any]) -> Figure:
     """The picture of the chapter on hidden states: a dot for each seed of what is measured there;
     returns below -1, of agents that stand still until they are cut, are drawn at -1."""
+    from rlbook.book.figures.axes import labelled_figure
     from rlbook.plots.colours import CURVES, GREY, fraction_rgb
-    from rlbook.plots.figure import new_figure, plain_axes, save_figure, words
 
     rows = [item for name, item in known.items() if name.startswith("hidden_")]
-    figure = new_figure(6.4, 1.0 + 0.35 * len(rows))
-    axes = plain_axes(figure.subplots())
+    across = "mean greedy return of a seed (reward units)"
+    figure, axes = labelled_figure(6.4, 1.0 + 0.35 * len(rows), across, "")
     for best in (0.0, 1.0):
         axes.axvline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2)
     for row, item in enumerate(rows):
@@ -487,9 +484,7 @@ def draw_hidden(known: dict[str, Any]) -> None:
         axes.plot(returns, [row] * len(returns), "o", color=fraction_rgb(CURVES[0]), alpha=0.4)
     axes.set_yticks(range(len(rows)), [item["what"] for item in rows])
     axes.invert_yaxis()
-    axes.set_xlabel("mean greedy return of a seed (reward units)", **words())
-    save_figure(figure, HERE / "figures" / "hidden-states.png")
-    shrink(HERE / "figures" / "hidden-states.png")
+    return figure
 
 
 def evaluated(folder: Path) -> list[float]:
@@ -512,8 +507,6 @@ class OneAxis:
 
     def run(self) -> dict[str, Any]:
         """Trains, keeps the curves, and draws the panels that there are."""
-        from rlbook.plots.figure import save_figure
-
         known = json.loads(self.curves.read_text(encoding="utf-8")) if self.curves.exists() else {}
         world = {
             name: one_axis.learning_curves(name, self.arguments, seeds)
@@ -527,7 +520,7 @@ class OneAxis:
             env: {name: one_axis.LearningCurves.from_lists(item) for name, item in learners.items()}
             for env, learners in known.items()
         }
-        shrink(save_figure(one_axis.draw(worlds), picture))
+        save_pictures(partial(one_axis.draw, worlds), picture)
         found = {
             name: one_axis.steps_to_optimum(curves)
             for name, curves in worlds[self.arguments].items()
@@ -1951,14 +1944,23 @@ def measure_figures(wanted: list[str]) -> None:
             continue
         print(f"figure {number}", file=sys.stderr)
         picture = path.with_name(f"figure-{number}.png")
-        known[number] = called("figure", number, "--out", str(picture)) | {"written": picture.name}
-        shrink(picture)
+        known[number] = draw_again(number, picture)
         known = {name: known[name] for name in FIGURES if name in known}
         path.write_text(
             json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False)
             + "\n",
             encoding="utf-8",
         )
+
+
+def draw_again(number: str, picture: Path, **options: int) -> dict[str, Any]:
+    """What `rlbook figure` tells of a figure; it is drawn in both forms."""
+    from rlbook.book.figures import home
+    from rlbook.book.figures.figure_file import run_figure
+
+    result, facts = run_figure(number, options)
+    save_pictures(partial(home(number).draw, result), picture)
+    return facts | {"written": picture.name}
 
 
 CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -1990,28 +1992,19 @@ def curve_commands(name: str) -> list[str]:
 
 
 def measure_curves(wanted: list[str]) -> None:
-    """Draws the learning curves by `rlbook compare`."""
-    for name in CURVES:
+    """Draws the learning curves as `rlbook compare` does."""
+    from rlbook.plots.curves import plot_curves
+
+    for name, (_, trainings) in CURVES.items():
         if wanted and not any(f"curves_{name}".startswith(beginning) for beginning in wanted):
             continue
         print(f"curves {name}", file=sys.stderr)
         picture = HERE / "figures" / f"curves-{name}.png"
         with tempfile.TemporaryDirectory() as folder:
-            for command in curve_commands(name):
-                words = shlex.split(
-                    command.replace("runs/", f"{folder}/").replace(f"{name}.png", str(picture))
-                )[1:]
-                called(*words, *(("--jobs", "1") if words[0] == "train" else ()))
-        shrink(picture)
-
-
-def shrink(picture: Path) -> None:
-    """Rewrites a PNG with at most 96 colours, which takes a third of the room."""
-    from PIL import Image
-
-    with Image.open(picture) as image:
-        small = image.convert("RGB").quantize(96, dither=Image.Dither.NONE)
-    small.save(picture, optimize=True)
+            for command in curve_commands(name)[: len(trainings)]:
+                called(*shlex.split(command.replace("runs/", f"{folder}/"))[1:], "--jobs", "1")
+            runs = [f"{folder}/{name}-{number}" for number in range(1, len(trainings) + 1)]
+            save_pictures(partial(plot_curves, runs), picture)
 
 
 def main(wanted: list[str]) -> None:
@@ -2039,7 +2032,7 @@ def main(wanted: list[str]) -> None:
         )
     write_results_page(results())
     write_expected(results())
-    draw_hidden(results())
+    save_pictures(partial(draw_hidden, results()), HERE / "figures" / "hidden-states.png")
 
 
 def compare_again(wanted: list[str]) -> None:

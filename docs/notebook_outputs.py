@@ -92,7 +92,7 @@ def stored_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _stored_data(kind: str, value: str) -> str | list[str]:
     """A text as the list of its lines, and a picture with fewer colours."""
-    from measure import shrink
+    from picture_files import shrink
 
     if kind != "image/png":
         return value.splitlines(keepends=True)

@@ -14,7 +14,9 @@ import tempfile
 from pathlib import Path
 
 from book_file import find_browser
-from measure import shrink
+from picture_files import narrow_form, shrink
+
+from rlbook.plots.figure import DOTS_PER_INCH
 
 RLBOOK = [sys.executable, "-m", "rlbook"]
 FIGURES = Path(__file__).parent / "figures"
@@ -25,6 +27,9 @@ SIZE = (
     600,
     560,
 )
+PHONE = (390, 1060)
+SCALE = 1.5  # pixels of a picture for one of CSS
+SMALLEST = 0.72 * 16  # pixels of CSS, of the letters of the page to play with
 A_THIRD_OF_THE_WAY = """go(Math.round(last / 3)); show(2, 1, false);
 for (const said of document.querySelectorAll("h1, p.faint")) said.hidden = true;"""
 AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
@@ -76,7 +81,7 @@ def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] =
     window = [
         f"--window-size={size[0]},{size[1]}",
         "--virtual-time-budget=60000",
-        "--force-device-scale-factor=1.5",
+        f"--force-device-scale-factor={SCALE}",
         "--hide-scrollbars",
     ]
     command = [
@@ -145,6 +150,14 @@ def make_small(
     drawn[0].save(small, save_all=True, append_images=drawn[1:], duration=waits, loop=0)
 
 
+def photograph_play(page: Path) -> None:
+    """The page to play with, also as it is on a phone."""
+    photographed(page, FIGURES / "play-tokens.png", AFTER_AN_UPDATE, (900, 600))
+    narrow = narrow_form(FIGURES / "play-tokens.png")
+    photographed(page, narrow, "", PHONE)
+    shrink(narrow, SMALLEST * SCALE * 72 / DOTS_PER_INCH)
+
+
 def main(wanted: list[str]) -> None:
     if wanted == ["thumbnails"]:
         return thumbnails()
@@ -154,7 +167,7 @@ def main(wanted: list[str]) -> None:
             subprocess.run([*RLBOOK, *words], check=True)
         shutil.copyfile(folder / "maze.png", FIGURES / "maze-values.png")
         photographed(folder / "sums.html", FIGURES / "token-inspector.png", A_THIRD_OF_THE_WAY)
-        photographed(folder / "play.html", FIGURES / "play-tokens.png", AFTER_AN_UPDATE, (900, 600))
+        photograph_play(folder / "play.html")
     for name in ("maze-values", "token-inspector", "play-tokens"):
         shrink(FIGURES / f"{name}.png")
     thumbnails()

@@ -4,17 +4,21 @@ nothing is stored or measured twice.
 A picture is a table of colours and a number in each place. The dark form has the same numbers and
 another table: what was light becomes dark and the other way round, and a hue stays what it was, so
 that "the blue line" is blue in both. Walls, which are squares of ink, stay dark. The theme shows
-the one that fits. On a narrow page the numbers at an axis are small, so every picture leads to
-itself in full size.
+the one that fits.
+
+On a narrow page a picture's narrow form is shown, in both colours, where it has one (see
+docs/picture_files.py). Every wide picture leads to itself in full size.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import one_file
+import picture_files
 from docutils import nodes
 from PIL import Image
 from sphinx.application import Sphinx
@@ -27,6 +31,7 @@ INK = (38, 50, 66)
 WALL = 17  # pixels: ink that fills a square of this side is a wall, and no line or letter
 RIM = 2  # pixels around it that are neither quite wall nor quite line
 WIDE = 500  # pixels: a picture that is wider leads to its full size
+NARROW_PAGE = "(max-width: 40em)"  # where docs/static/book.css makes wide tables lists
 TO_CONES = np.array(
     [
         [0.4122214708, 0.5363325363, 0.0514459929],
@@ -130,9 +135,43 @@ def add_dark_forms(app: Sphinx, doctree: nodes.document, page: str) -> None:
         light["classes"].append("only-light")
         other["classes"].append("only-dark")
         light.parent.insert(light.parent.index(light) + 1, other)
+        narrow = is_full_width(light) and narrow_form(app, light["uri"])
         if not isinstance(light.parent, nodes.reference) and _width(app, light["uri"]) > WIDE:
             to_full_size(light, "../" * page.count("/") + f"_images/{known[1]}")
             to_full_size(other, uri)
+        if narrow:
+            images = "../" * page.count("/") + "_images/"
+            add_narrow_form(light, images + narrow_name(known[1]))
+            add_narrow_form(other, images + narrow_name(dark_name(known[1])))
+
+
+def is_full_width(picture: nodes.image) -> bool:
+    """Whether a picture is as wide as the page, and not one of a gallery."""
+    around = picture.parent
+    while around is not None:
+        if {"gallery", "agent-film", "hero"} & set(around.get("classes", [])):
+            return False
+        around = around.parent
+    return True
+
+
+def narrow_form(app: Sphinx, uri: str) -> Path | None:
+    """The file of a picture's narrow form, if it has one."""
+    path = picture_files.narrow_form(Path(app.srcdir) / uri)
+    return path if Path(uri).parent.name == "figures" and path.exists() else None
+
+
+def narrow_name(name: str) -> str:
+    """What the narrow form of a picture is called, beside the wide one."""
+    return f"narrow-{name}"
+
+
+def add_narrow_form(picture: nodes.image, uri: str) -> None:
+    """Has a browser take the narrow form of a picture on a narrow page."""
+    parent, place = picture.parent, picture.parent.index(picture)
+    source = f'<picture><source media="{NARROW_PAGE}" srcset="{uri}">'
+    parent.insert(place + 1, nodes.raw("", "</picture>", format="html"))
+    parent.insert(place, nodes.raw("", source, format="html"))
 
 
 def _width(app: Sphinx, uri: str) -> int:
@@ -147,19 +186,28 @@ def to_full_size(picture: nodes.image, uri: str) -> None:
     link += picture
 
 
-def write_dark_forms(app: Sphinx, failure: Exception | None) -> None:
-    """Those of the pictures that are new."""
+def write_other_forms(app: Sphinx, failure: Exception | None) -> None:
+    """Narrow and dark forms of the pictures that are new."""
     if failure is not None or app.builder.format != "html" or app.tags.has(one_file.TAG):
         return
-    for light in sorted((Path(app.outdir) / "_images").glob("*.png")):
-        path = light.with_name(dark_name(light.name))
-        if not light.name.startswith("dark-") and not (
-            path.exists() and path.stat().st_mtime > light.stat().st_mtime
-        ):
-            write_dark(light, path)
+    folder = Path(app.outdir) / "_images"
+    for uri, (_, name) in app.env.images.items():
+        narrow = narrow_form(app, uri)
+        if narrow is not None and (folder / name).exists():
+            _write_dark_form(narrow, folder / narrow_name(dark_name(name)))
+            shutil.copyfile(narrow, folder / narrow_name(name))
+    for light in sorted(folder.glob("*.png")):
+        if not light.name.startswith(("dark-", "narrow-")):
+            _write_dark_form(light, light.with_name(dark_name(light.name)))
+
+
+def _write_dark_form(light: Path, path: Path) -> None:
+    """Unless it is there already, and newer."""
+    if not (path.exists() and path.stat().st_mtime > light.stat().st_mtime):
+        write_dark(light, path)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-resolved", add_dark_forms)
-    app.connect("build-finished", write_dark_forms)
+    app.connect("build-finished", write_other_forms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

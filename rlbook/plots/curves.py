@@ -15,6 +15,7 @@ such runs with 95 % confidence.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,15 @@ from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import DrawnCurve, Evaluations, follow, plain_ticks, tick_text
-from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
+from rlbook.plots.figure import (
+    drawing,
+    format_of,
+    is_narrow,
+    new_figure,
+    plain_axes,
+    save_figure,
+    words,
+)
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.run import Run
@@ -42,6 +51,7 @@ from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 RESAMPLES = 2_000
 POINTS = 200  # of a curve that is the mean of several
 ROUNDING = 1e-9  # reward units; a smaller error is none
+NARROW = 44  # letters of a line above or below a panel in a narrow column
 TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
 DECADE = 10  # ratio of numbers from which on a logarithmic axis tells them apart better
 STEPS = "environment steps"
@@ -191,10 +201,10 @@ def plot_curves(
             _draw_errors(figure.add_subplot(rows[place], sharex=above), name, column, found)
     measured = [name for name in EXACT_METRICS if any(name in errors for errors in means)]
     shown = [*dict.fromkeys(_quantity_of(unit) for _, unit in panels), *measured]
-    explained = ", ".join(f"rlbook explain {name}" for name in shown)
-    figure.supxlabel(
-        f"What it means: {explained}", url=PAGE, **words(fontsize=8, x=0.99, ha="right")
-    )
+    explained = "What it means: " + ", ".join(f"rlbook explain {name}" for name in shown)
+    if is_narrow():
+        explained = textwrap.fill(explained, NARROW)
+    figure.supxlabel(explained, url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -435,7 +445,7 @@ def _draw_panel(axes: Axes, curves: list[Curve], smooth: int = 1) -> None:
     axes.legend(
         frameon=False,
         loc="upper center",
-        bbox_to_anchor=(0.5, -0.17),
+        bbox_to_anchor=(0.5, -0.24 if is_narrow() else -0.17),
         ncols=columns,
         columnspacing=1.8,
         **text,
@@ -468,14 +478,11 @@ def _name_panel(axes: Axes, name: str, meaning: str = "") -> None:
     """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in
     the glossary."""
     url = f"{PAGE}#metric-{name.replace('_', '-')}"
-    axes.text(
-        0,
-        1.02,
-        f"{name}: {meaning or GLOSSARY[name].short}",
-        transform=axes.transAxes,
-        url=url,
-        **words(fontsize=8.5),
-    )
+    said = f"{name}: {meaning or GLOSSARY[name].short}"
+    above: dict[str, Any] = {"transform": axes.transAxes, "url": url, **words(fontsize=8.5)}
+    if is_narrow():
+        said, above["va"] = textwrap.fill(said, NARROW), "bottom"
+    axes.text(0, 1.02, said, **above)
 
 
 def _reference(curves: list[Curve]) -> str:

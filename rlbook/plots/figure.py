@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
+COLUMN = 4.4  # inches, the width of a figure for a phone: on 358 pixels, 8 points are 9 pixels high
+LEAST_SHARE = 0.8  # of a panel's height that is kept where the panel becomes narrower
 NOTEBOOK_DOTS_PER_INCH = 70
 FONT = "DejaVu Sans"  # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
@@ -41,30 +44,80 @@ def drawing(what: str) -> Iterator[None]:
         raise RequestError(f"{what} could not be drawn: {type(error).__name__}: {said}") from error
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of `width` × `height` inches that can be saved anywhere."""
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
+
+
+@contextlib.contextmanager
+def narrow_column() -> Iterator[None]:
+    """Figures that are made in it are as wide as the column of a phone, their panels below each
+    other; letters keep their size."""
+    token = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(token)
+
+
+def is_narrow() -> bool:
+    """Whether figures are made for a narrow column; see `narrow_column`."""
+    return _narrow.get()
+
+
+def new_figure(width: float, height: float, narrow_height: float | None = None) -> Figure:
+    """An empty figure that can be saved anywhere.
+
+    Args:
+        width, height: in inches; in `narrow_column` it is `COLUMN` wide, and `subplots` puts its
+            panels below each other.
+        narrow_height: how high it is there, of a figure that arranges its panels there itself.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    stacked = is_narrow() and narrow_height is None
+    size = (width, height)
+    if is_narrow():
+        size = (COLUMN, narrow_height or height * _kept_share(width))
     figure = _figure_class()(
-        figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
+        figsize=size, dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
     )
+    figure.wide_size = (width, height) if stacked else None
     FigureCanvasAgg(figure)
     return figure
 
 
+def _kept_share(width: float) -> float:
+    """How high a panel of `width` inches is in a narrow column, as a share of its height."""
+    return min(1.0, max(LEAST_SHARE, COLUMN / width))
+
+
 @cache
-def _figure_class() -> type[Figure]:
+def _figure_class() -> type[Any]:
     """A figure that a notebook draws below the cell also where pyplot has not been imported, which
-    would register how figures are shown."""
+    would register how figures are shown, and that can stack its panels."""
     from matplotlib.figure import Figure
 
-    class NotebookFigure(Figure):
+    class BookFigure(Figure):
+        wide_size: tuple[float, float] | None = None
+        """What it would be beside a narrow column, in inches; None where panels stay in place."""
+
+        def subplots(self, nrows: int = 1, ncols: int = 1, **options: object) -> Any:
+            """As in matplotlib; of a narrow figure each panel has a row of its own, in an array of
+            the shape that was asked for."""
+            make: Callable[..., Any] = super().subplots
+            if self.wide_size is None or ncols == 1:
+                return make(nrows, ncols, **options)
+            width, height = self.wide_size
+            self.set_size_inches(COLUMN, height * ncols * _kept_share(width / ncols))
+            options.pop("width_ratios", None)
+            panels = make(nrows * ncols, 1, **options)
+            return panels if nrows == 1 else panels.reshape(nrows, ncols)
+
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
             self.savefig(buffer, format="png", dpi=NOTEBOOK_DOTS_PER_INCH)
             return buffer.getvalue()
 
-    return NotebookFigure
+    return BookFigure
 
 
 def plain_axes(axes: Axes) -> Axes:

@@ -6,6 +6,7 @@ import colorsys
 import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("sphinx")
 spec = importlib.util.spec_from_file_location("dark_pictures", DOCS / "ext" / "dark_pictures.py")
 assert spec is not None and spec.loader is not None
 dark_pictures = importlib.util.module_from_spec(spec)
+sys.path[:0] = [str(DOCS), str(DOCS / "ext")]
 sys.modules["dark_pictures"] = dark_pictures
 spec.loader.exec_module(dark_pictures)
 
@@ -85,3 +87,65 @@ def test_walls_stay_dark_and_letters_and_arrows_of_the_same_ink_become_light(
     wall, line = (tuple(found[place].tolist()) for place in ((30, 30), (29, 90)))
     assert tuple(found[2, 2].tolist()) == dark_pictures.PAGE
     assert contrast(wall, dark_pictures.PAGE) < 2 < 12 < contrast(line, dark_pictures.PAGE)
+
+
+def test_a_narrow_page_shows_the_narrow_form_in_both_colours() -> None:
+    from docutils import nodes
+
+    uri = "figures/figure-6.4.png"
+    app = SimpleNamespace(
+        srcdir=DOCS,
+        builder=SimpleNamespace(format="html"),
+        tags=SimpleNamespace(has=lambda tag: False),
+        env=SimpleNamespace(images={uri: ({"page"}, "figure-6.4.png")}),
+    )
+    page, gallery = (
+        nodes.container("", nodes.image(uri=uri), classes=kind) for kind in ([], ["gallery"])
+    )
+    for around in (page, gallery):
+        dark_pictures.add_dark_forms(app, around, "chapters/page")
+    shown = [node.astext() for node in page.findall(nodes.raw)]
+    images = [node["uri"] for node in page.findall(nodes.image)]
+    assert images == [uri, "../_images/dark-figure-6.4.png"]
+    assert [text.split("srcset=")[-1] for text in shown] == [
+        '"../_images/narrow-figure-6.4.png">',
+        "</picture>",
+        '"../_images/narrow-dark-figure-6.4.png">',
+        "</picture>",
+    ]
+    assert not list(gallery.findall(nodes.raw)), "a small picture stays as it is"
+    for picture in page.findall(nodes.image):
+        around = picture.parent.children
+        at = around.index(picture)
+        assert around[at - 1].astext().startswith("<picture><source media=")
+        assert around[at + 1].astext() == "</picture>"
+
+
+def test_narrow_forms_are_written_in_both_colours(tmp_path: Path) -> None:
+    from PIL import Image
+
+    images = tmp_path / "_images"
+    images.mkdir()
+    uri = "figures/figure-6.4.png"
+    (images / "figure-6.4.png").write_bytes((DOCS / uri).read_bytes())
+    app = SimpleNamespace(
+        srcdir=DOCS,
+        outdir=tmp_path,
+        builder=SimpleNamespace(format="html"),
+        tags=SimpleNamespace(has=lambda tag: False),
+        env=SimpleNamespace(images={uri: ({"page"}, "figure-6.4.png"), "other.svg": (set(), "a")}),
+    )
+    for _ in range(2):  # a build on top of a build
+        dark_pictures.write_other_forms(app, None)
+    assert {path.name for path in images.iterdir()} == {
+        f"{kind}figure-6.4.png" for kind in ("", "dark-", "narrow-", "narrow-dark-")
+    }
+    sizes = []
+    for path in (
+        images / "narrow-figure-6.4.png",
+        images / "narrow-dark-figure-6.4.png",
+        DOCS / uri,
+    ):
+        with Image.open(path) as image:
+            sizes.append(image.size)
+    assert sizes[0] == sizes[1] and sizes[0][0] < sizes[2][0]

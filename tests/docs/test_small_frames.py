@@ -19,22 +19,28 @@ spec.loader.exec_module(small_frames)
 
 TEXT = '<article role="main">\n  <pre>a\n    b</pre>\n  <article>\n  c</article>\n</article>'
 PAGE = (
-    '<body>\n  <svg>\n  <symbol id="svg-eye" viewBox="0">\n<path/>\n</symbol>\n'
-    f'  <symbol id="svg-sun">s</symbol></svg>\n\n  {TEXT}\n  <footer>\n   d e\n  </footer>\n'
+    '<html data-content_root="../">\n<head>\n</head>\n<body>\n  <svg>\n  <symbol id="svg-eye" viewBox="0">\n<path/>\n</symbol>\n'
+    '  <symbol id="svg-toc">t</symbol>\n  <symbol id="svg-sun-with-moon">\n  s</symbol></svg>'
+    f"\n\n  {TEXT}\n  <footer>\n   d e\n  </footer>\n"
 )
 
 
 def test_the_frame_shrinks_and_the_article_stays() -> None:
     found = small_frames.shrink(PAGE)
     assert found == (
-        f'<body>\n<svg>\n<symbol id="svg-sun">s</symbol></svg>\n{TEXT}\n<footer>\nd e\n</footer>\n'
+        '<html data-content_root="../">\n<head>\n'
+        '<script defer="defer" src="../_static/theme-icons.js"></script>\n</head>\n'
+        f'<body>\n<svg>\n<symbol id="svg-toc">t</symbol>\n</svg>\n{TEXT}\n<footer>\nd e\n</footer>\n'
     )
+    assert small_frames.shrink(found) == found, "a page that stands from an earlier build"
     assert small_frames.shrink("<p>\n  no article") == "<p>\n  no article"
 
 
 def test_pages_are_written_again_after_a_build_of_html_alone(tmp_path: Path) -> None:
     page = tmp_path / "api" / "page.html"
     page.parent.mkdir()
+    icons = tmp_path / "_static" / "theme-icons.js"
+    icons.parent.mkdir()
     for kind, error, wanted in (
         ("latex", None, PAGE),
         ("html", ValueError(), PAGE),
@@ -44,3 +50,5 @@ def test_pages_are_written_again_after_a_build_of_html_alone(tmp_path: Path) -> 
         app = SimpleNamespace(builder=SimpleNamespace(format=kind), outdir=tmp_path)
         small_frames.shrink_pages(app, error)
         assert page.read_text(encoding="utf-8") == wanted
+    symbol = r"<symbol id=\"svg-sun-with-moon\">\ns</symbol>"
+    assert symbol in icons.read_text(encoding="utf-8"), "what no page has any more"

@@ -101,7 +101,7 @@ def draw(found: CatchFilters) -> Figure:
     from rlbook.book.figures.axes import curve_colour
     from rlbook.plots.figure import new_figure, plain_axes, words
 
-    figure = new_figure(6.4, 6.4)
+    figure = new_figure(6.4, 6.4, narrow_height=5.6)
     grid = figure.subplots(4, len(MOMENTS), gridspec_kw={"height_ratios": (10, 5, 5, 6)})
     names = ("the frame", "one filter", "another one")
     largest = found.maps.max(axis=(0, 2, 3))

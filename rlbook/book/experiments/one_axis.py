@@ -26,7 +26,7 @@ from rlbook.book.figures.axes import label_axes
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.expert_actions import greedy_action
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 from rlbook.registry import model_of
 from rlbook.runs.exact_evaluation import ExactEvaluation
 from rlbook.runs.run import Run
@@ -240,7 +240,7 @@ def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
         handles,
         names,
         loc="outside lower center",
-        ncols=4,
+        ncols=2 if is_narrow() else 4,
         frameon=False,
         fontsize=9,
         labelcolor=words()["color"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ from numpy.typing import ArrayLike
 
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
-from rlbook.plots.figure import new_figure, plain_axes, words
+from rlbook.plots.figure import is_narrow, new_figure, plain_axes, words
 
 if TYPE_CHECKING:
     from matplotlib.typing import LegendLocType  # which matplotlib has from 3.11 on
 
 RGB = tuple[float, float, float]
+LABEL = 36  # letters of a label that a narrow panel has room for
 
 
 def curve_colour(place: int) -> RGB:
@@ -26,8 +28,11 @@ def curve_colour(place: int) -> RGB:
 
 
 def label_axes(axes: Axes, across: str, up: str, title: str = "") -> Axes:
-    """Plain axes with a label each, and a title where there is one."""
+    """Plain axes with a label each, and a title where there is one; in a narrow column a long
+    label has two lines."""
     plain_axes(axes)
+    if is_narrow():
+        across, up = (textwrap.fill(label, LABEL) for label in (across, up))
     axes.set_xlabel(across, **words(fontsize=10))
     axes.set_ylabel(up, **words(fontsize=10))
     if title:

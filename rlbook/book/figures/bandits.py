@@ -109,7 +109,7 @@ def draw_optimal(axes: Axes, result: BanditAverages) -> None:
 
 def one_panel(result: BanditAverages, panel: str) -> Figure:
     """A picture of "reward" or of "optimal", with a legend."""
-    figure = new_figure(6.6, 4.2)
+    figure = new_figure(6.6, 4.2, narrow_height=4.8)
     axes = figure.subplots()
     (draw_reward if panel == "reward" else draw_optimal)(axes, result)
     legend(axes, loc="lower right")

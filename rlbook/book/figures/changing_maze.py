@@ -31,7 +31,7 @@ from rlbook.fast.tabular.table_interaction import TableInteraction
 from rlbook.functional.schedules import Constant
 from rlbook.interaction.budget import Budget
 from rlbook.plots.colours import GREY, PALE, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 from rlbook.seeding import rng_for
 
 
@@ -95,11 +95,16 @@ def goal_counts(result: ChangingMazeRewards, name: str, first: int, last: int) -
 
 
 def draw(result: ChangingMazeRewards) -> Figure:
-    """Cumulative rewards, and both mazes beside them."""
-    figure = new_figure(8.6, 4.4)
-    places = figure.add_gridspec(2, 2, width_ratios=[2.6, 1])
-    draw_rewards(figure.add_subplot(places[:, 0]), result)
-    draw_mazes(figure.add_subplot(places[0, 1]), figure.add_subplot(places[1, 1]), result)
+    """Cumulative rewards, and both mazes beside them, or below."""
+    figure = new_figure(8.6, 4.4, narrow_height=5.2)
+    if is_narrow():
+        places = figure.add_gridspec(2, 2, height_ratios=[2.6, 1])
+        curves, before, after = places[0, :], places[1, 0], places[1, 1]
+    else:
+        places = figure.add_gridspec(2, 2, width_ratios=[2.6, 1])
+        curves, before, after = places[:, 0], places[0, 1], places[1, 1]
+    draw_rewards(figure.add_subplot(curves), result)
+    draw_mazes(figure.add_subplot(before), figure.add_subplot(after), result)
     return figure
 
 

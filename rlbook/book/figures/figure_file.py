@@ -27,15 +27,26 @@ def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, An
     module = home(number)
     format_of(out)
     start = time.monotonic()
+    result, facts = run_figure(number, options)
+    save_figure(module.draw(result), out)
+    return facts | {"seconds": round(time.monotonic() - start, 3), "written": str(out)}
+
+
+def run_figure(number: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The result of the experiment, and what `draw_figure` tells of it but for the file.
+
+    Raises:
+        RequestError: no such figure, or an option that it does not take.
+    """
+    start = time.monotonic()
     result = figure(number, **options)
-    facts = {
+    return result, {
         "figure": number,
         "title": (FIGURES | EXPERIMENTS)[number],
         "options": options_of(number) | options,
-        "measured": module.measurements(result),
+        "measured": home(number).measurements(result),
+        "seconds": round(time.monotonic() - start, 3),
     }
-    save_figure(module.draw(result), out)
-    return facts | {"seconds": round(time.monotonic() - start, 3), "written": str(out)}
 
 
 def as_text(facts: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ from rlbook.envs.random_walk import random_walk_model
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import CURVES, fraction_rgb, mix_colours
-from rlbook.plots.figure import words
+from rlbook.plots.figure import COLUMN, is_narrow, words
 
 EXACT = np.arange(-9, 10) / 10
 """[19]: V of the states from left to right."""
@@ -157,7 +157,8 @@ def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
 
 def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: float = 5.5) -> None:
     """A curve for each λ or n, with its name where it leaves the chart; the axes are about `wide`
-    inches wide."""
+    inches wide, and less in a narrow column."""
+    wide = min(wide, COLUMN - 1.0) if is_narrow() else wide
     label_axes(axes, "Step size α", "RMS error over the first 10 episodes")
     axes.set_title(title, **words(fontsize=11, pad=22))
     at_top: list[Named] = []

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rlbook.book.experiments.baird import VISITS, baird_features, system
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.functional.linear_td import Array, projected_bellman_error, value_error
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import is_narrow, new_figure
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def picture(result: WeightHistory, left: str, right: str, *, with_errors: bool) 
     figure = new_figure(9.0, 4.2)
     axes = figure.subplots(1, 2, sharey=True)
     panel(label_axes(axes[0], "Steps", "Weights", left), result.steps, with_errors)
-    panel(label_axes(axes[1], "Sweeps", "", right), result.sweeps, with_errors)
+    up = "Weights" if is_narrow() else ""
+    panel(label_axes(axes[1], "Sweeps", up, right), result.sweeps, with_errors)
     legend(axes[1], loc="upper left" if not with_errors else "upper right")
     return figure
 

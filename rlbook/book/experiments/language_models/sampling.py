@@ -34,7 +34,7 @@ from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.seeding import rng_for
@@ -182,16 +182,19 @@ def measurements(found: DrawnAnswers) -> dict[str, float]:
 def draw(found: DrawnAnswers) -> Figure:
     """What the settings leave of the two distributions; answers against the temperature; and a tree
     that is searched."""
-    figure = new_figure(10.0, 6.6)
-    parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    figure = new_figure(10.0, 6.6, narrow_height=2.1 * len(SETTINGS) + 7.0)
+    stacked = is_narrow()
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1.5, 1) if stacked else (1.25, 1))
     above, below = parts
-    grid = above.subplots(len(LOGITS), len(SETTINGS), sharex=True, sharey=True)
+    shape = (len(SETTINGS), len(LOGITS)) if stacked else (len(LOGITS), len(SETTINGS))
+    grid = above.subplots(*shape, sharex=True, sharey=True)
+    grid = grid.T if stacked else grid
     for row, (text, logits) in enumerate(LOGITS.items()):
         plain = torch.tensor(logits).softmax(-1).numpy()
         for column, (name, kept) in enumerate(found.kept[text].items()):
             draw_bars(grid[row, column], plain, kept, name if row == 0 else "")
         grid[row, 0].set_ylabel(f"{text}\nprobability", **words(fontsize=9.5))
-    right, beams = below.subplots(1, 2)
+    right, beams = below.subplots(2, 1) if stacked else below.subplots(1, 2)
     label_axes(right, "temperature", "share of right answers")
     spread = label_axes(right.twinx(), "", f"different answers of {SAMPLES}")
     spread.grid(visible=False)
@@ -249,9 +252,10 @@ def draw_tree(axes: Axes) -> None:
         label = f"{last}  {text_probability(text):.3g}"
         weight = "bold" if marks.get(text) else "normal"
         axes.text(x, y, label, va="center", **words(fontsize=10, color=colour, weight=weight))
-    axes.text(2.95, 7.0, "greedy", va="center", **words(fontsize=10, color=colours[2]))
-    axes.text(2.95, 1.0, "2 beams", va="center", **words(fontsize=10, color=colours[1]))
-    axes.set_xlim(-0.4, 3.6)
+    aside = 3.25 if is_narrow() else 2.95
+    axes.text(aside, 7.0, "greedy", va="center", **words(fontsize=10, color=colours[2]))
+    axes.text(aside, 1.0, "2 beams", va="center", **words(fontsize=10, color=colours[1]))
+    axes.set_xlim(-0.4, aside + 0.65)
 
 
 def text_probability(text: str) -> float:

@@ -235,7 +235,7 @@ def draw(found: dict[str, SearchReturns]) -> Figure:
     """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed
     lines know the right answer."""
     from rlbook.book.figures.axes import curve_colour, label_axes
-    from rlbook.plots.figure import new_figure
+    from rlbook.plots.figure import is_narrow, new_figure
 
     figure = new_figure(4.2 * len(found) + 1.4, 3.6)
     panels = np.atleast_1d(figure.subplots(1, len(found)))
@@ -265,7 +265,8 @@ def draw(found: dict[str, SearchReturns]) -> Figure:
             axes.errorbar(each.tokens[name], mean, bars, fmt=marks.get(judge, "d-"), **style)
     figure.legend(
         *panels[0].get_legend_handles_labels(),
-        loc="outside right center",
+        loc="outside lower center" if is_narrow() else "outside right center",
+        ncols=2 if is_narrow() else 1,
         frameon=False,
         fontsize=8,
     )

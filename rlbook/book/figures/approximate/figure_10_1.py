@@ -62,9 +62,9 @@ def measurements(result: CostsToGo) -> dict[str, float]:
 def draw(result: CostsToGo) -> Figure:
     """A surface for each time."""
     figure = new_figure(6.4, 5.4)
+    panels = figure.subplots(2, 2, subplot_kw={"projection": "3d"}).flat
     across, deep = np.meshgrid(POSITIONS, SPEEDS, indexing="ij")
-    for place, (when, costs) in enumerate(result.costs.items()):
-        axes = figure.add_subplot(2, 2, place + 1, projection="3d")
+    for axes, (when, costs) in zip(panels, result.costs.items(), strict=False):
         axes.plot_surface(
             across,
             deep,
@@ -78,6 +78,6 @@ def draw(result: CostsToGo) -> Figure:
         axes.set_title(f"{when}: up to {costs.max():.0f}", **words(fontsize=10))
         axes.set_xlabel("Position", **words(fontsize=8))
         axes.set_ylabel("Velocity", **words(fontsize=8))
-        axes.tick_params(labelsize=6)
+        axes.tick_params(labelsize=8)
         axes.view_init(elev=38, azim=-58)
     return figure

@@ -21,7 +21,7 @@ from rlbook.book.figures.long_walk import (
     lowest_errors,
     n_step_sweep,
 )
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import is_narrow, new_figure
 
 
 @dataclass(frozen=True)
@@ -51,5 +51,6 @@ def draw(result: LambdaReturnErrors) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     draw_sweep(left, result.offline, "λ", "Offline λ-return algorithm")
     draw_sweep(right, result.n_step, "n", "n-step TD methods (figure 7.2)")
-    right.set_ylabel("")
+    if not is_narrow():
+        right.set_ylabel("")
     return figure

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import is_narrow, new_figure
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,6 @@ def draw(result: TDLambdaErrors) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     draw_sweep(left, result.accumulating, "λ", "TD(λ), accumulating traces")
     draw_sweep(right, result.offline, "λ", "Offline λ-return algorithm (figure 12.3)")
-    right.set_ylabel("")
+    if not is_narrow():
+        right.set_ylabel("")
     return figure

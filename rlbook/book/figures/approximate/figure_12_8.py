@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 
 PANELS = {
     "true-online": "Online λ-return: true online TD(λ)",
@@ -64,8 +64,8 @@ def draw(result: OnlineLambdaReturnErrors) -> Figure:
     panels = figure.subplots(2, 2, sharey=True)
     for axes, (traces, title) in zip(panels.flat, PANELS.items(), strict=True):
         draw_sweep(axes, result.errors[traces], "λ", title, wide=3.6)
-        axes.set_xlabel("Step size α" if axes in panels[1] else "", **words(fontsize=10))
-        axes.set_ylabel(
-            "RMS error, first 10 episodes" if axes in panels[:, 0] else "", **words(fontsize=10)
-        )
+        if not is_narrow():
+            axes.set_xlabel("Step size α" if axes in panels[1] else "", **words(fontsize=10))
+        leftmost = is_narrow() or axes in panels[:, 0]
+        axes.set_ylabel("RMS error, first 10 episodes" if leftmost else "", **words(fontsize=10))
     return figure

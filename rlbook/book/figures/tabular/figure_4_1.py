@@ -18,7 +18,7 @@ from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.figures.axes import best_moves, value_grid
 from rlbook.envs.gridworlds.gridworld import GridWorld
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 
 SWEEPS = (0, 1, 2, 3, 10, None)
 """None: until nothing changes any more."""
@@ -78,9 +78,10 @@ def measurements(result: EvaluationSweeps) -> dict[str, float]:
 
 
 def draw(result: EvaluationSweeps) -> Figure:
-    """A row for values and one for moves; a column for each number of sweeps."""
-    figure = new_figure(11.6, 4.5)
-    axes = figure.subplots(2, len(SWEEPS))
+    """A row for values and one for moves, and a column for each number of sweeps; or the other way
+    round."""
+    figure = new_figure(11.6, 4.5, narrow_height=2.2 * len(SWEEPS))
+    axes = figure.subplots(len(SWEEPS), 2).T if is_narrow() else figure.subplots(2, len(SWEEPS))
     span = (float(result.values.min()), 0.0)
     for place, sweeps in enumerate(SWEEPS):
         value_grid(
@@ -95,6 +96,9 @@ def draw(result: EvaluationSweeps) -> Figure:
             "optimal" if result.optimal[place] else "",
             ends=result.ends,
         )
-    for row, label in zip(axes[:, 0], ("V after k sweeps", "greedy by V"), strict=True):
-        row.set_ylabel(label, **words(fontsize=10.5))
+    for line, label in zip(axes, ("V after k sweeps", "greedy by V"), strict=True):
+        if is_narrow():
+            line[-1].set_xlabel(label, **words(fontsize=10.5))
+        else:
+            line[0].set_ylabel(label, **words(fontsize=10.5))
     return figure

@@ -20,7 +20,7 @@ from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.car_rental import COUNTS, FURTHEST, CarRental
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.plots.colours import CURVES, INK, PAPER, RAMP, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 
 GAMMA = 0.9
 ACROSS, UP = "Cars at second location", "Cars at first location"
@@ -66,11 +66,11 @@ def measurements(result: CarRentalPolicies) -> dict[str, float]:
 
 def draw(result: CarRentalPolicies) -> Figure:
     """A panel a policy, with lines around equal numbers of cars; then the values as a surface."""
-    figure = new_figure(10.2, 6.9)
-    places = iter(range(1, 7))
+    figure = new_figure(10.2, 6.9, narrow_height=18.0)
+    places = iter(figure.add_gridspec(*((6, 1) if is_narrow() else (2, 3))))
     for number, policy in enumerate(result.moved[:5]):
-        _draw_policy(figure.add_subplot(2, 3, next(places)), policy, f"π{'₀₁₂₃₄'[number]}")
-    axes: Any = figure.add_subplot(2, 3, next(places), projection="3d")
+        _draw_policy(figure.add_subplot(next(places)), policy, f"π{'₀₁₂₃₄'[number]}")
+    axes: Any = figure.add_subplot(next(places), projection="3d")
     _draw_surface(axes, result.values, f"V of π{'₀₁₂₃₄'[min(len(result.moved), 5) - 1]}, in $")
     return figure
 
@@ -114,7 +114,7 @@ def _draw_number(axes: Axes, region: np.ndarray, text: str) -> None:
         )
     deepest = np.argwhere(depth == depth.max())
     row, column = deepest[len(deepest) // 2]
-    axes.text(column, row, text, ha="center", va="center", **words(fontsize=7.5))
+    axes.text(column, row, text, ha="center", va="center", **words(fontsize=8))
 
 
 def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
@@ -135,5 +135,5 @@ def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
     axes.set_xlabel(UP, **words(fontsize=8))
     axes.set_ylabel(ACROSS, **words(fontsize=8))
     axes.set(xticks=[0, 10, 20], yticks=[0, 10, 20])
-    axes.tick_params(labelsize=7, pad=-1, labelcolor=words()["color"])
-    axes.set_box_aspect(None, zoom=0.95)  # type: ignore[arg-type]
+    axes.tick_params(labelsize=8, pad=-1, labelcolor=words()["color"])
+    axes.set_box_aspect(None, zoom=0.8 if is_narrow() else 0.95)  # type: ignore[arg-type]

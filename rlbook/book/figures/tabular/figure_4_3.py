@@ -19,7 +19,7 @@ from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.gambler import TARGET, Gambler, gambler_stakes
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import is_narrow, new_figure
 
 HEADS = 0.4
 SHOWN = (1, 2, 3, 32)
@@ -122,5 +122,5 @@ def draw(result: GamblerSolution) -> Figure:
     for axes in (top, bottom):
         axes.set(xticks=[1, 25, 50, 75, 99], xlim=(0, TARGET))
     top.set_ylim(0, 1)
-    bottom.set_ylim(0, 52)
+    bottom.set_ylim(0, 70 if is_narrow() else 52)  # room for the legend
     return figure

@@ -21,7 +21,7 @@ from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCP
 from rlbook.book.figures.learners import learners
 from rlbook.envs.blackjack import SHAPE, blackjack_model
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import is_narrow, new_figure, words
 
 STICK_ON_20 = np.where(np.unravel_index(np.arange(np.prod(SHAPE)), SHAPE)[0] >= 20, 0, 1)
 """[S]: the player's policy."""
@@ -90,11 +90,17 @@ def draw(result: BlackjackValues) -> Figure:
     """Surfaces over the player's sum and the dealer's card, as in the book."""
     figure = new_figure(7.4, 6.1)
     axes = figure.subplots(2, 2, subplot_kw={"projection": "3d"})
+    names = ("Usable\nace", "No\nusable\nace")
     for column, (games, values) in enumerate(result.values.items()):
+        played = f"After {games:,} games".replace(",", " ")
         for row, ace in enumerate((1, 0)):
             _surface(axes[row, column], values[ace])
-        axes[0, column].set_title(f"After {games:,} games".replace(",", " "), **words(fontsize=11))
-    for row, name in enumerate(("Usable\nace", "No\nusable\nace")):
+            if is_narrow():
+                title = f"{played}: {' '.join(names[row].split()).lower()}"
+                axes[row, column].set_title(title, **words(fontsize=11))
+        if not is_narrow():
+            axes[0, column].set_title(played, **words(fontsize=11))
+    for row, name in enumerate(() if is_narrow() else names):
         axes[row, 0].text2D(
             -0.12,
             0.5,

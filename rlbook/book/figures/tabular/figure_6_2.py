@@ -28,7 +28,7 @@ from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.standard_error import standard_error
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse
-from rlbook.plots.figure import new_figure
+from rlbook.plots.figure import is_narrow, new_figure
 
 TD_ALPHAS = (0.15, 0.1, 0.05)
 MC_ALPHAS = (0.01, 0.02, 0.03, 0.04)
@@ -106,7 +106,12 @@ def draw(result: BatchErrors) -> Figure:
             linewidth=1.8,
             label=name,
         )
-    label_axes(right, "Walks / episodes", "", "Each episode once (example 6.2)")
+    label_axes(
+        right,
+        "Walks / episodes",
+        "RMS error, averaged over states" if is_narrow() else "",
+        "Each episode once (example 6.2)",
+    )
     for name, errors in sorted(result.online.items(), key=lambda item: item[0][:2]):
         place = 0 if name.startswith("TD") else 1
         order = [other for other in result.online if other[:2] == name[:2]].index(name)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.cliff import LEARNERS, cliff_model, settings
 from rlbook.book.figures.learners import learners
-from rlbook.plots.figure import words
+from rlbook.plots.figure import is_narrow, words
 
 ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
 INTERIM = 100
@@ -88,11 +88,11 @@ def draw(result: StepSizePerformance) -> Figure:
     """Dashed while learning, solid in the long run."""
     figure, axes = labelled_figure(7.0, 5.6, "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
-    title = (
-        f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to"
-        f" {result.episodes}"
+    titles = (
+        f"interim: the first {INTERIM} episodes",
+        f"asymptotic: episodes {half + 1} to {result.episodes}",
     )
-    axes.set_title(title, **words(fontsize=10, pad=8))
+    axes.set_title(("\n" if is_narrow() else " · ").join(titles), **words(fontsize=10, pad=8))
     for means, style, what in (
         (result.asymptotic, "-", "asymptotic"),
         (result.interim, "--", "interim"),
