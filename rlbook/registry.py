@@ -172,13 +172,13 @@ def refuse_foreign(algorithm: str, name: str) -> None:
     ]
     if not having:
         return
-    who = f"{_name_list(having)} {'has' if len(having) == 1 else 'have'}"
+    who = f"{list_names(having)} {'has' if len(having) == 1 else 'have'}"
     passes = name == "epochs" and "data" in agent_class(algorithm).sources()
     hint = "; `passes` counts those over recorded data" if passes else ""
     raise RequestError(f"{algorithm} has no hyper-parameter {name!r}; {who} it{hint}")
 
 
-def _name_list(names: list[str]) -> str:
+def list_names(names: list[str]) -> str:
     """Names in a sentence, the first few of them where they are many."""
     few = len(names) <= MOST_NAMES
     *first, last = names if few else [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
@@ -212,7 +212,7 @@ def refuse_data(agent: type[Agent]) -> None:
     ]
     raise RequestError(
         f"{name_of(agent)} does not learn from recorded data, so data cannot be given;"
-        f" {_name_list(sorted(learning, key=distance))} do"
+        f" {list_names(sorted(learning, key=distance))} do"
     )
 
 

@@ -19,6 +19,7 @@ BLOCK = re.compile(
     r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)',
     flags=re.DOTALL,
 )
+CODE = re.compile(r'<code class="([^"]*">(.*?)</code>)', flags=re.DOTALL)
 TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)|(?<=>)rlbook\.[\w.]+(?=<)')
 LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)')
@@ -35,8 +36,18 @@ FURTHER = 4  # characters by which the rest of a line is set in
 
 def fitted(body: str) -> str:
     """The HTML of a page. The text of its code stays what it was."""
-    body = TABLE.sub(lambda table: NAME.sub(_breakable, table[0]), BLOCK.sub(_block, body))
+    body = TABLE.sub(_cells, BLOCK.sub(_block, body))
     return WITH_STROKES.sub('<span class="pre whole">', LONG_NAME.sub(_breakable, body))
+
+
+def _cells(table: re.Match[str]) -> str:
+    """A table whose long names may be broken, and whose first column marks what is longer than a
+    column: book.css keeps the others there on one line."""
+    marked = CODE.sub(
+        lambda code: code[0] if len(_text(code[2])) <= SHORT else f'<code class="long {code[1]}',
+        table[0],
+    )
+    return NAME.sub(_breakable, marked)
 
 
 def _block(found: re.Match[str]) -> str:

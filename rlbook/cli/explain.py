@@ -25,7 +25,14 @@ from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
-from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
+from rlbook.registry import (
+    ALGORITHMS,
+    ALIASES,
+    VARIANTS,
+    agent_class,
+    algorithms,
+    list_names,
+)
 
 _FOR_TOOLS = re.compile(r"#\s*(type: ignore|pyright:|noqa)")
 """What a type checker or a linter reads, and no reader of the help."""
@@ -89,12 +96,26 @@ def explain_name(name: str) -> Result:
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
         hint = (
-            did_you_mean(name.lower().replace("-", "_"), known)
+            _as_hyperparameter(name.replace("-", "_"))
+            or did_you_mean(name.lower().replace("-", "_"), known)
             or "; rlbook list algorithms names the algorithms"
         )
         raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
     facts = explanation(name)
     return facts, as_text(facts, width())
+
+
+def _as_hyperparameter(name: str) -> str:
+    """The ending of an error message about the name of a hyper-parameter; "" for any other name."""
+    having = [
+        algorithm
+        for algorithm, agent in algorithms().items()
+        if name in {item.name for item in dataclasses.fields(agent.Config)}
+    ]
+    if not having:
+        return ""
+    shown = "ppo" if "ppo" in having else having[0]
+    return f"; it is a hyper-parameter of {list_names(having)}: rlbook explain {shown}"
 
 
 def _number_as_text(name: str, width: int) -> str:
@@ -113,9 +134,9 @@ def _number_as_text(name: str, width: int) -> str:
         "",
         "Logged by",
     ]
-    for meaning, algorithms in said_by(name).items():
+    for meaning, having in said_by(name).items():
         lines += textwrap.wrap(
-            ", ".join(algorithms), width, initial_indent="  ", subsequent_indent="  "
+            ", ".join(having), width, initial_indent="  ", subsequent_indent="  "
         )
         lines += textwrap.wrap(meaning, width, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(

@@ -266,6 +266,7 @@ WRONG = {
     "animate value_iteration Gambler-v0 --gamma 1": ["Gambler-v0", "curve"],
     "list algoritms": ["'algoritms'", "'algorithms'"],
     "explain pppo": ["'pppo'", "'ppo'"],
+    "explain clip": ["'clip'", "a hyper-parameter of", "rlbook explain ppo"],
     "figure 6.44": ["'6.44'", "nearest"],
     "figure cliff": ["'cliff'", "6.4"],
     "figure 6.4 --out cliff.bmp": [".png", "'cliff.bmp'"],

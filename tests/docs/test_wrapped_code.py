@@ -87,3 +87,19 @@ def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_it
     assert '<span class="pre whole">--out</span>' in wrapped_code.fitted(
         '<code><span class="pre">--out</span></code>'
     )
+
+
+def test_code_in_a_table_that_is_longer_than_a_column_is_marked_and_may_be_broken() -> None:
+    """In the first column of a table code stays on one line, and the printed book was cut there."""
+    code = '<td><p><code class="docutils literal"><span class="pre">{}</span></code></p></td>'
+    call = "policy_kwargs=dict(features_extractor_class=MyExtractor)"
+    page = f"<table><tr>{code.format(call)}{code.format('rlbook.train')}</tr></table>"
+    found = wrapped_code.fitted(page)
+    assert re.findall(r'<code class="([^"]*)"', found) == [
+        "long docutils literal",
+        "docutils literal",
+    ]
+    assert text(found) == text(page) and "=<wbr" in found
+    style = (Path(__file__).parents[2] / "docs/static/book.css").read_text(encoding="utf-8")
+    kept = re.findall(r"td:first-child code:not\((.*)\) \{\n *white-space: nowrap", style)
+    assert kept == [".long, :has(> span:nth-child(5))"]
