@@ -22,10 +22,8 @@ TRAINED = (
     "curves-sums",
     "curves-swing",
     "dqn-repairs",
-    "model-errors",
     "more-tries",
     "ppo-clip",
-    "tabular-language-model",
 )
 """Pictures of agents that take long to train: their letters are smaller until they are measured
 again, which draws the narrow form too."""
