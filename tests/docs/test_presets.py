@@ -34,6 +34,7 @@ from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
 from rlbook.runs.request import Request
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))  # measure.py imports a module beside it
 SPEC = importlib.util.spec_from_file_location("measure", ROOT / "docs" / "measure.py")
 assert SPEC is not None and SPEC.loader is not None
 measure = importlib.util.module_from_spec(SPEC)

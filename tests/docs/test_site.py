@@ -101,6 +101,7 @@ api_pages = from_file(DOCS / "ext" / "api_pages.py")
 results = from_file(DOCS / "ext" / "results.py")
 excerpts = from_file(DOCS / "ext" / "excerpts.py")
 proofs = from_file(DOCS / "ext" / "proofs.py")
+sys.path.insert(0, str(DOCS))  # measure.py imports a module beside it
 measure = from_file(DOCS / "measure.py")
 
 
