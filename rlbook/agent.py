@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-from rlbook.checks import are_batches, is_one, wrong_batch, wrong_one
+from rlbook.checks import are_batches, is_one, known_keywords, wrong_batch, wrong_one
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -409,6 +409,7 @@ class Agent:
         present observation alone."""
         return None
 
+    @known_keywords
     def predict(
         self,
         observation: Elements,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
+import inspect
 import json
 import math
 import operator
@@ -22,13 +24,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Schedule
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,12 @@ SYNONYMS = {
     "tensorboard_log": ("track",),
     "eval_freq": ("eval_every",),
     "n_eval_episodes": ("eval_episodes", "episodes"),
+    "deterministic": ("explore",),
+    "action_masks": ("action_mask",),
+    "learn": ("train",),
+    "set_env": ("make_env",),
+    "get_env": ("make_env",),
+    "policy": ("agent",),
     "exploration_fraction": ("epsilon",),
     "exploration_initial_eps": ("epsilon",),
     "exploration_final_eps": ("epsilon",),
@@ -592,3 +603,26 @@ def _shapes(observations: Any, *leading: str) -> str:
         return f"a {type(observations).__name__}"
     shape = observations.shape if hasattr(observations, "shape") else np.shape(observations)
     return f"shape [{', '.join([*leading, *map(str, shape)])}]"
+
+
+def known_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorates a public function: a keyword that it does not have is a TypeError that names the
+    nearest one that it has."""
+    names = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self" and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+    ]
+
+    @functools.wraps(function)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs:
+            if name not in names:
+                hint = did_you_mean(name, names)
+                raise TypeError(
+                    f"{function.__name__} has no argument {name!r}{hint} (it has:"
+                    f" {', '.join(names)})"
+                )
+        return function(*args, **kwargs)
+
+    return checking

@@ -23,7 +23,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
-from rlbook.checks import Kind, boolean, check, non_negative, one_of, optional, positive
+from rlbook.checks import (
+    Kind,
+    boolean,
+    check,
+    did_you_mean,
+    non_negative,
+    one_of,
+    optional,
+    positive,
+)
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
 
 if TYPE_CHECKING:
@@ -39,6 +48,17 @@ counts_visits = "counts visits"
 @dataclass(frozen=True)
 class Hyperparameters:
     """The base of all configs; see the module docstring."""
+
+    def __new__(cls, *values: object, **fields: object) -> Self:
+        names = field_names(cls) if fields else []
+        for name in fields:
+            if name not in names:
+                hint = did_you_mean(name, names)
+                raise ValueError(
+                    f"{cls.__name__} has no hyper-parameter {name!r}{hint} (it has:"
+                    f" {', '.join(names)})"
+                )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, rule in _rules(type(self)).items():

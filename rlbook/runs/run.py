@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Parts, State
-from rlbook.checks import did_you_mean, parse_json
+from rlbook.checks import did_you_mean, known_keywords, parse_json
 from rlbook.errors import RequestError
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
@@ -223,6 +223,7 @@ class Run(RunViews):
         if self._is_training:
             raise RequestError("the run is training; a callback cannot train it as well")
 
+    @known_keywords
     def train(
         self,
         *,
@@ -484,6 +485,7 @@ class Run(RunViews):
         return f"{self.steps:,} {self.unit} and {self._source.episodes:,} episodes"
 
 
+@known_keywords
 def load(
     folder: str | Path,
     *,

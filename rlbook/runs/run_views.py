@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
+from rlbook.checks import did_you_mean, known_keywords
 from rlbook.errors import RequestError
 from rlbook.runs.progress import in_notebook
 from rlbook.runs.run_state import RunState
@@ -34,6 +35,14 @@ DPI = 70  # of the curve that a notebook shows
 class RunViews(RunState):
     """The methods of `rlbook.Run` that leave the run unchanged."""
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property, inside which an attribute is missing
+            return object.__getattribute__(self, name)
+        public = [known for known in dir(type(self)) if not known.startswith("_")]
+        hint = "" if name.startswith("_") else did_you_mean(name, public)
+        raise AttributeError(f"a run has no {name!r}{hint}")
+
+    @known_keywords
     def predict(
         self,
         observation: Elements,
@@ -88,11 +97,13 @@ class RunViews(RunState):
         """Plays whole greedy episodes; arguments and result as of `rlbook.evaluate`."""
         return _package().evaluate(self, episodes=episodes, seed=seed, **options)
 
+    @known_keywords
     def plot(self, out: str | Path | None = None, *, smooth: int = 1) -> Figure:
         """Draws the learning curve, and writes it where `out` says (.png, .svg or .pdf); see
         `rlbook.plots.plot_curves`."""
         return _package().plots.plot_curves(self, out, smooth=smooth)
 
+    @known_keywords
     def watch(
         self,
         episodes: int | None = None,

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,32 @@ def test_names_of_other_libraries_lead_to_those_here(
     option = "--" + theirs.replace("_", "-")
     assert main(["train", "ppo", "CartPole-v1", option, "10"]) == 2
     assert f"did you mean '--{ours.replace('_', '-')}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda run: run.learn(10), AttributeError, "a run has no 'learn'; did you mean 'train'"),
+        (lambda run: run.set_env, AttributeError, "did you mean 'make_env'"),
+        (lambda run: run.qwertz, AttributeError, "^a run has no 'qwertz'$"),
+        (lambda run: run.train(total_timesteps=5), TypeError, "did you mean 'steps'"),
+        (lambda run: run.predict(0, deterministic=True), TypeError, "did you mean 'explore'"),
+        (lambda run: run.agent.predict(0, action_masks=None), TypeError, "mean 'action_mask'"),
+        (
+            lambda run: run.plot(output="a.png"),
+            TypeError,
+            "^plot has no argument 'output'; did you",
+        ),
+        (lambda run: type(run.agent).Config(gama=1.0), ValueError, "did you mean 'gamma'"),
+        (lambda run: run.watch(gif_path="a.gif"), TypeError, "^watch has no argument 'gif_path'"),
+    ],
+)
+def test_what_a_run_does_not_have_leads_to_what_it_has(
+    call: Callable[[Any], object], kind: type[Exception], message: str
+) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=10, eval_every=0)
+    with pytest.raises(kind, match=message):
+        call(run)
 
 
 @pytest.mark.parametrize(
