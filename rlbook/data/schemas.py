@@ -73,6 +73,8 @@ class Example:
     """What else the row says, such as verl's `data_source` and `extra_info`."""
     demonstration: str | None = None
     """A completion to learn from, where it is more than the answer."""
+    others: tuple[str, ...] = ()
+    """The row's further completions, such as a rejected one: for the vocabulary alone."""
 
 
 class Schema(NamedTuple):
@@ -156,6 +158,7 @@ def example_of(row: Row) -> Example:
         prompt,
         answer,
         {name: value for name, value in row.items() if name not in ("prompt", *CHATS)},
+        others=tuple(other for other in text.completions[1:] if isinstance(other, str)),
     )
 
 

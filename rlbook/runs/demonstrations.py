@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
-from rlbook.data.schemas import COLUMNS
+from rlbook.data.schemas import COLUMNS, schema_of
+from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
@@ -201,7 +203,8 @@ def _sometimes_random(
 
 def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> None:
     """Raises RequestError if no data set was named and none can be made, with the reason that
-    `rlbook list` states."""
+    `rlbook list` states, or if the environment's own rows hold what is to be learned."""
+    _check_rows(request)
     if parts.expert is not None or hasattr(env.unwrapped, "answers"):
         return
     try:
@@ -210,6 +213,25 @@ def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
         raise RequestError(
             f"{request.algorithm} does not train on {request.recipe.name}: {error}"
         ) from None
+
+
+def _check_rows(request: Request) -> None:
+    """Raises RequestError where an agent that prefers is to learn from an environment whose rows
+    are preference pairs or groups: of those the environment reads the prompts and the best answers
+    alone."""
+    path = request.recipe.kwargs.get("data")
+    if not request.agent.prefers or not isinstance(path, str | Path):
+        return
+    try:
+        kind = schema_of(read_rows(Path(path))[0]).kind
+    except (ValueError, IndexError):  # the environment says what is wrong with its rows
+        return
+    if kind in ("pairs", "groups"):
+        raise RequestError(
+            f"{path} holds {kind} of answers, of which env.data takes the prompts and the best answers"
+            f" alone; name it as data too, and {request.algorithm} learns from all of it:"
+            f" --data {path} (data={str(path)!r})"
+        )
 
 
 def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:

@@ -3,6 +3,7 @@ checkpoints, resume bit for bit."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,19 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
     assert rlbook.train(Both, "Maze-v0", steps=40).unit == "steps"
     run = rlbook.train(Both, "Maze-v0", data=walks())
     assert (run.unit, run.passes) == ("minibatches", 10)  # not its 300 steps in an environment
+
+
+def test_pairs_are_learned_from_as_data_not_as_the_rows_of_the_environment(tmp_path: Path) -> None:
+    """The environment reads the prompt and the chosen answer alone; its vocabulary has the rejected
+    one, too, so that the run may learn from the same file."""
+    file = tmp_path / "pairs.jsonl"
+    rows = ({"prompt": sign, "chosen": "yes", "rejected": "no"} for sign in "abcdefgh")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    where: dict[str, Any] = {"env_kwargs": {"data": str(file)}, "eval_every": 0}
+    with pytest.raises(RequestError, match=r"pairs\.jsonl holds pairs of answers.* --data "):
+        rlbook.train("reward_model", "Chat-v0", **where)
+    run = rlbook.train("reward_model", "Chat-v0", data=file, passes=1, **where)
+    assert "o" in run.agent.codec.characters  # which "no" alone has
 
 
 @pytest.mark.parametrize(

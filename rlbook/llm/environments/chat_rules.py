@@ -224,7 +224,7 @@ def _plain_codec(
         found: set[str] = set()
         for examples in splits.values():
             for example in examples.items:
-                found.update(*_contents(example), example.answer or "")
+                found.update(*_contents(example), example.answer or "", *example.others)
         characters = CHARACTERS if found <= set(CHARACTERS) else "".join(sorted(found))
     extra = "".join(
         sorted(set().union(*(remove_words(words, text) for text in more)) - set(characters))
@@ -240,8 +240,8 @@ def _plain_codec(
 
 
 def _texts_of(example: Example) -> list[str]:
-    """The texts of a prompt, and the answer as it is shown."""
-    return [*_contents(example), example.demonstration or example.answer or ""]
+    """The texts of a prompt, the answer as it is shown, and the other completions."""
+    return [*_contents(example), example.demonstration or example.answer or "", *example.others]
 
 
 def _contents(example: Example) -> list[str]:
