@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
 import rlbook
 
@@ -197,7 +197,7 @@ def _class_members(cls: type) -> Iterator[tuple[Any, str]]:
 
 def _fields(cls: type) -> Iterator[str]:
     """The fields of a dataclass, or those that a named tuple declares."""
-    from rlbook.cli.explain import comments, default_text
+    from rlbook.cli.explain import comments, default_text, own_comments
 
     if dataclasses.is_dataclass(cls):
         meaning = comments(cls)
@@ -212,9 +212,11 @@ def _fields(cls: type) -> Iterator[str]:
                 f" {item.type}{default}\n\n{meaning[item.name]}\n````"
             )
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        kinds = vars(cls).get("__annotations__", {})  # none where `namedtuple` made the class
+        meaning = own_comments(cls) if kinds else {}
         for name in cls._fields:
-            kind = cls.__annotations__.get(name)  # there is none where `namedtuple` made the class
-            yield f"````{{py:attribute}} {name}\n" + (f":type: {kind}\n" if kind else "") + "````"
+            kind = f":type: {_annotation(kinds[name])}\n" if name in kinds else ""
+            yield f"````{{py:attribute}} {name}\n{kind}\n{meaning.get(name, '')}\n````"
 
 
 def _signature(item: Any, kind: str) -> str:
@@ -264,6 +266,8 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _annotation(annotation: Any) -> str:
+    if isinstance(annotation, ForwardRef):  # of a named tuple's field
+        return annotation.__forward_arg__
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 

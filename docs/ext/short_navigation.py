@@ -1,8 +1,7 @@
 """The sidebar without the modules, and with the pages below another only there: 700 links on each of
 1 000 pages were three fifths of the site, and half of the time that it takes to build.
 
-The page of the API has all modules, and the search finds them. A module's page shows the part that
-it belongs to.
+The page of the API has all modules, and the search finds them. A module's page shows that page alone.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ MODULES = "api/generated/rlbook"
 """How the pages of modules begin; they are all in one folder, so that links from them are alike."""
 PART = re.compile(r'<p class="caption".*?(?=<p class="caption"|\Z)', flags=re.DOTALL)
 HOME = 'toctree-l1"><a class="reference internal" href="index.html"'
+OTHER = re.compile(
+    r'<li class="toctree-l1">(?!<a class="reference internal" href="index.html").*?</li>\n?'
+)
 BEFORE_THE_THEME = 400  # furo makes its tree at Sphinx's default, 500
 
 
@@ -35,10 +37,10 @@ def leave_modules_out(app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 def own_part(tree: str) -> str:
-    """Of a table of contents in parts, each with its caption, the one with the page of the API,
-    below which a module is; that page counts as a part of the way here."""
+    """Of a table of contents in parts, each with its caption, the page of the API, below which a
+    module is, and the caption over it; that page counts as a part of the way here."""
     part = next((part for part in PART.findall(tree) if HOME in part), tree)
-    return part.replace(HOME, HOME.replace('l1"', 'l1 current"'))
+    return OTHER.sub("", part).replace(HOME, HOME.replace('l1"', 'l1 current"'))
 
 
 def shorten_navigation(

@@ -1,8 +1,8 @@
 """Pages without what surrounds their text for nothing: indentation, and icons. On nearly a thousand
 pages that is a fifth of the site.
 
-The icons of the button between light and dark are in one file for all pages, which puts them in: the
-button itself needs that a browser runs scripts.
+The icons are in one file for all pages, which puts them in: where a browser runs no scripts, the
+menus of a narrow screen have none, and the button between light and dark does nothing anyway.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from sphinx.application import Sphinx
 ARTICLE = re.compile(r'<article role="main".*</article>', flags=re.DOTALL)
 UNUSED = re.compile(r'<symbol id="svg-(?:pencil|eye)".*?</symbol>', flags=re.DOTALL)
 """The icons of links to a page's source, which the site does not have."""
-THEME = re.compile(r'<symbol id="svg-(?:sun|moon)\b.*?</symbol>', flags=re.DOTALL)
-"""Those of the button."""
+USED = re.compile(r'<symbol id="svg-(?!pencil|eye).*?</symbol>', flags=re.DOTALL)
 ROOT = re.compile(r'data-content_root="([^"]*)"')
 ICONS = "theme-icons.js"
 SCRIPT = "document.querySelector('body > svg').insertAdjacentHTML('beforeend', {});\n"
@@ -30,9 +29,9 @@ def shrink(page: str) -> str:
     if article is None:
         return page
     before, after = page[: article.start()], page[article.end() :]
-    if root is not None and THEME.search(before):
+    if root is not None and USED.search(before):
         loaded = f'<script defer="defer" src="{root[1]}_static/{ICONS}"></script>'
-        before = THEME.sub("", before).replace("</head>", f"{loaded}\n</head>", 1)
+        before = USED.sub("", before).replace("</head>", f"{loaded}\n</head>", 1)
     return _frame(before) + article[0] + _frame(after)
 
 
@@ -41,8 +40,8 @@ def _frame(html: str) -> str:
 
 
 def theme_icons(page: str) -> str:
-    """The script that puts the button's icons into a page; empty where this page has none."""
-    found = _frame("".join(THEME.findall(page)))
+    """The script that puts the icons into a page; empty where this page has none."""
+    found = _frame("".join(USED.findall(page)))
     return SCRIPT.format(json.dumps(found)) if found else ""
 
 

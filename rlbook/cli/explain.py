@@ -53,13 +53,13 @@ def comments(config: type) -> dict[str, str]:
     """Field name → the comment after or above it, for a dataclass with one field per line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
-        found |= _comments_of(cls)
+        found |= own_comments(cls)
     return {name: found.get(name, "") for name in field_names(config)}
 
 
 @functools.cache
-def _comments_of(cls: type) -> dict[str, str]:
-    """Of the lines of one class alone."""
+def own_comments(cls: type) -> dict[str, str]:
+    """As `comments`, of the lines of one class alone."""
     return _comments_in(textwrap.dedent(inspect.getsource(cls)))
 
 
