@@ -4,8 +4,10 @@ computed from a model."""
 from __future__ import annotations
 
 DESCRIPTIONS: dict[str, str] = {
-    "Maze-v0": ("a small maze, solvable exactly, that illustrates every idea of the first half"),
-    "GridWorld-v0": "the book's first grids, 4 × 4 and 5 × 5 with teleports",
+    "Maze-v0": (
+        "a small maze, solved exactly, on which the book shows nearly every idea of its first half"
+    ),
+    "GridWorld-v0": "Sutton and Barto's first grids, 4 × 4 and 5 × 5 with teleports",
     "WindyGridWorld-v0": "a grid with a crosswind, steady or gusty",
     "RandomWalk-v0": "a line of any length, the standard benchmark for prediction",
     "MaximizationBias-v0": "two states in which the largest estimate misleads",
@@ -13,7 +15,7 @@ DESCRIPTIONS: dict[str, str] = {
     "Gambler-v0": "how much to stake on an unfair coin",
     "CarRental-v0": "two car lots, and how many cars to move between them each night",
     "DynaMaze-v0": "a maze for planning from experience, and two variants that change",
-    "ShortCorridor-v0": "three states that look alike, where only a stochastic policy succeeds",
+    "ShortCorridor-v0": "three states that look alike, where only a stochastic policy does well",
     "TMaze-v0": "a sign at the start says which arm is right at the end: a test of memory",
     "DeepSea-v0": "a treasure at the end of one path of 2ⁿ: a test of exploration",
     "Catch-v0": "a ball falls through 10 × 5 pixels, and a paddle catches it: learning from images",

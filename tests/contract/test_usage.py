@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import re
 import sys
@@ -221,6 +222,7 @@ def test_every_synonym_is_a_name_somewhere() -> None:
         "template",
         "reward",
     }
+    known |= {*dir(rlbook.Run), "agent", *inspect.signature(rlbook.Run.predict).parameters}
     known |= {f"model.adapter.{item.name}" for item in dataclasses.fields(LoraSettings)}
     known |= {f"model.{item.name}" for item in dataclasses.fields(ModelSpec)}
     known |= {
