@@ -1,21 +1,85 @@
-"""The two ways a run goes wrong, told apart because the command line answers them differently, and what an exception
-says in one line."""
+"""The two ways a run goes wrong, told apart because the command line answers them differently, what
+an exception says in one line, and where messages are shown."""
 
 from __future__ import annotations
 
 import errno
+import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import TextIO
 
 
-class RequestError(ValueError):
+def in_notebook() -> bool:
+    """Whether the code runs in a notebook kernel."""
+    return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
+
+
+def message_stream() -> TextIO:
+    """Where notes and closing lines go: standard error, which a notebook would paint red; there,
+    standard output."""
+    return sys.stdout if in_notebook() else sys.stderr
+
+
+class ShortTraceback:
+    """A mixin of exceptions whose message says all: in a notebook or IPython their traceback has
+    the user's own lines alone. After `%xmode Verbose` it has all of them."""
+
+    __cause__: BaseException | None
+    __traceback__: TracebackType | None
+    args: tuple[object, ...]
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython calls to show the exception."""
+        from IPython.core.getipython import get_ipython
+
+        shell = get_ipython()
+        assert shell is not None and isinstance(self, BaseException)
+        show, kind = shell.InteractiveTB.structured_traceback, type(self)
+        if shell.InteractiveTB.mode == "Verbose":
+            return show(kind, self, self.__traceback__)
+        alone = kind.__new__(kind, *self.args)  # without the exceptions before it
+        alone.__dict__.update(self.__dict__)
+        own, cause, before = own_lines(self.__traceback__), self.__cause__, []
+        if cause is not None and (theirs := own_lines(cause.__traceback__)) is not None:
+            before = [*show(type(cause), cause, theirs), "", "Therefore:", ""]
+        last = traceback.format_exception_only(alone) if own is None else show(kind, alone, own)
+        return before + last
+
+
+def own_lines(lines: TracebackType | None) -> TracebackType | None:
+    """The part of a traceback that lies in the user's code: neither in this package nor in Python
+    or an installed package. None if nothing does."""
+    kept = []
+    while lines is not None:
+        if not lines.tb_frame.f_code.co_filename.startswith(_foreign_folders()):
+            kept.append(lines)
+        lines = lines.tb_next
+    own = None
+    for line in reversed(kept):
+        own = TracebackType(own, line.tb_frame, line.tb_lasti, line.tb_lineno)
+    return own
+
+
+def _foreign_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    named = {
+        str(Path(__file__).parent),
+        *(paths[name] for name in ("stdlib", "purelib", "platlib")),
+    }
+    return (*(f"{path}/" for path in named), "<frozen ")
+
+
+class RequestError(ShortTraceback, ValueError):
     """The request was wrong: one sentence saying what, which value, and what is allowed. Nothing
     was written. Exit code 2."""
 
 
-class TrainingError(RuntimeError):
+class TrainingError(ShortTraceback, RuntimeError):
     """Training failed: one sentence saying why. The last good checkpoint stays. Exit code 1."""
 
 

@@ -12,11 +12,13 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import ArrayLike
 
+from rlbook.errors import ShortTraceback
+
 Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
 """One element of a space or a batch of them, as the space has them."""
 
 
-class WrongObservation(ValueError):
+class WrongObservation(ShortTraceback, ValueError):
     """What was to be acted on is not an observation of the environment's, nor a batch of them."""
 
 

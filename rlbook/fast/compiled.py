@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from rlbook.algorithms.tabular.exploration import softmax, upper_confidence
+from rlbook.errors import message_stream
 from rlbook.fast.tabular.list_forms import LIST_FORMS
 from rlbook.fast_forms import PLAIN, plain_only
 from rlbook.functional.schedules import scheduled_value
@@ -45,14 +46,14 @@ def available() -> bool:
 
 @contextmanager
 def announce_compilation(what: str) -> Iterator[None]:
-    """Around the first call of a compiled loop: says on standard error what is being waited for,
-    where it takes long."""
+    """Around the first call of a compiled loop: says what is being waited for, where it takes
+    long."""
     message = f"note: compiling {what} once; the next run starts at once"
     if sys.stderr.isatty():
         message = textwrap.fill(
             message, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent="  "
         )
-    timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
+    timer = threading.Timer(PATIENCE, print, [message], {"file": message_stream(), "flush": True})
     timer.daemon = True
     timer.start()
     try:

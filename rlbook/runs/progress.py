@@ -13,16 +13,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlbook.errors import in_notebook, message_stream
 from rlbook.runs.run_state import RunState
 
 Report = Callable[[RunState], None]
 COSTLY, SECONDS = 0.5, 2.0  # share and length of evaluation above which it is worth a word
 BAR = 20  # characters that the bar has at least
-
-
-def in_notebook() -> bool:
-    """Whether the code runs in a notebook kernel."""
-    return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
 
 
 def is_quiet(quiet: bool | None) -> bool:
@@ -147,13 +143,16 @@ class _NotebookBar:
                 warnings.simplefilter("ignore")  # without ipywidgets it is a line of text
                 from tqdm.auto import tqdm
             name = f"{run.request.algorithm} on {run.request.recipe.name}"
-            self.bar = tqdm(total=total, desc=name, unit=f" {unit}", leave=False)
+            unbroken = name.replace("-", "\N{NON-BREAKING HYPHEN}")
+            self.bar = tqdm(total=total, desc=unbroken, unit=f" {unit}", leave=False)
         for note in self.notes.take_new(run):
-            print(f"note: {note}", file=sys.stderr)
+            print(f"note: {note}", file=message_stream())
         mean = recent_return(run)
         if mean is not None:
             self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
+        if run.reports.is_ended:  # tqdm leaves a red bar where the total was not reached
+            self.bar.total = self.bar.n
 
     def close(self) -> None:
         if self.bar is not None:

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Parts, State
 from rlbook.checks import did_you_mean, known_keywords, parse_json
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, message_stream
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.process_group import process_group
@@ -35,7 +34,7 @@ from rlbook.runs.parts import (
 )
 from rlbook.runs.processes.interrupts import Interrupted, interruptible
 from rlbook.runs.processes.parallel import check_parallel
-from rlbook.runs.progress import is_quiet, progress
+from rlbook.runs.progress import done_and_total, is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
 from rlbook.runs.run_tokenizer import with_tokenizer, write_tokenizer
@@ -211,12 +210,22 @@ class Run(RunViews):
             self._interrupts = stack.enter_context(interruptible())
             try:
                 TrainingLoop(self, callbacks).run()
-            except Interrupted:
+            except Interrupted as stop:
                 self.write_checkpoint()
+                stop.run = self
+                stop.add_note(self._how_to_go_on())
                 raise
         if shown:
-            print(f"{self.summary()}; {time.monotonic() - start:.1f} s", file=sys.stderr)
+            print(f"{self.summary()}; {time.monotonic() - start:.1f} s", file=message_stream())
         return self
+
+    def _how_to_go_on(self) -> str:
+        """What to type after an interruption."""
+        done, total, unit = done_and_total(self)
+        stopped = f"stopped at {done:,} {unit}" + ("" if total is None else f" of {total:,}")
+        if self.folder is not None:
+            return f"{stopped}; rlbook.load({str(self.folder)!r}).train() goes on"
+        return f"{stopped}; to go on: import sys; run = sys.last_value.run; run.train()"
 
     def _check_idle(self) -> None:
         """Raises RequestError while the run trains: a callback would train it inside itself."""
@@ -453,13 +462,15 @@ class Run(RunViews):
             self._replace_agent(request)
         self.request = request
         if scheduled:
+            after = budgets_of(request.options)
             ways = [
                 " and ".join(f"{n:,} {name}" for name, n in item.items())
-                for item in (before, budgets_of(request.options))
+                for item in (before, after)
             ]
             what = "keeps its last value" if schedules == HOLD else "is stretched over the new one"
+            grew = "shrank" if any(n < before.get(name, n) for name, n in after.items()) else "grew"
             self._add_note(
-                f"the budget grew from {ways[0]} to {ways[1]}; what follows it {what}:"
+                f"the budget {grew} from {ways[0]} to {ways[1]}; what follows it {what}:"
                 f" {', '.join(scheduled)}"
             )
         self.reports.marks = math.floor(done * REPORTS)

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean, known_keywords
-from rlbook.errors import RequestError
-from rlbook.runs.progress import in_notebook
+from rlbook.errors import RequestError, in_notebook
 from rlbook.runs.run_state import RunState
 
 if TYPE_CHECKING:

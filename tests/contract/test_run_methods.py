@@ -3,6 +3,7 @@ says what it has come to; and who may look on while it trains."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import rlbook
 from rlbook import RequestError
 from rlbook.algorithms import PPO, SAC
 from rlbook.cli.main import main
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run_views import sparkline
 
 
@@ -49,6 +51,33 @@ def test_what_follows_the_budget_is_said() -> None:
         " one: anneal_learning_rate" in run.notes
     )
     assert run.agent.progress == 1.0
+
+
+def test_a_run_is_kept_by_its_interruption_and_goes_on_as_if_there_had_been_none() -> None:
+    """The third report comes in the middle of a rollout."""
+
+    def interrupt(run: rlbook.Run) -> None:
+        if len(run.metrics) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as caught:
+        short(on_report=interrupt)
+    run, (note,) = caught.value.run, caught.value.__notes__
+    assert (
+        run is not None and 0 < run.steps < 400 and f"stopped at {run.steps} steps of 400" in note
+    )
+    run.train()
+    whole = short()
+    assert content(run.agent.state_dict()) == content(whole.agent.state_dict())
+    assert run.metrics == whole.metrics
+
+
+def test_a_smaller_budget_after_an_interruption_is_not_said_to_grow(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted) as caught:
+        short(out=tmp_path / "run", on_report=lambda run: signal.raise_signal(signal.SIGINT))
+    assert "rlbook.load('" in caught.value.__notes__[0]
+    run = rlbook.load(tmp_path / "run").train(steps=40)
+    assert any(f"shrank from 400 steps to {run.steps} steps" in note for note in run.notes)
 
 
 SCHEDULED = [

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,9 +65,24 @@ in_a_kernel = pytest.mark.slow
 """A process that imports IPython and rlbook: seconds. The parts are tested one by one elsewhere."""
 
 
+INTERRUPTED = """import os, signal
+def interrupt(run):
+    os.kill(os.getpid(), signal.SIGINT)
+rlbook.train('ppo', 'CartPole-v1', steps=512, num_envs=1, eval_every=0, on_report=interrupt)"""
+BROKEN = """import gymnasium
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.low, {}
+    def step(self, action):
+        return misspelt
+rlbook.train('ppo', Broken, steps=100)"""
+
+
 @pytest.fixture(scope="module")
-def cells() -> list[list[dict]]:
-    """The outputs of a notebook's cells."""
+def notebook() -> Any:
+    """A notebook that has been run."""
     import nbformat  # seconds, which only the process of this test should pay
     from nbclient import NotebookClient
 
@@ -77,17 +93,29 @@ def cells() -> list[list[dict]]:
         "quiet = rlbook.train('q_learning', 'Maze-v0', episodes=2, quiet=True)",
         "run.plot()",
         "rlbook.compare([run, quiet])",
+        "rlbook.train('q_learning', 'Maze-v0', alhpa=0.5)",
+        INTERRUPTED,
+        "import sys; run = sys.last_value.run; before = run.steps; run.train().steps - before",
+        BROKEN,
+        "_ = rlbook.train('ppo', 'CartPole-v1', steps=4000, on_report=lambda run: 'stop')",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in code])
-    NotebookClient(notebook, timeout=120).execute()
+    return NotebookClient(notebook, timeout=120, allow_errors=True).execute()
+
+
+@pytest.fixture(scope="module")
+def cells(notebook: Any) -> list[list[dict]]:
+    """The outputs of its cells."""
     return [cell.outputs for cell in notebook.cells]
 
 
 @in_a_kernel
 def test_a_notebook_shows_a_closing_line(cells: list[list[dict]]) -> None:
-    told = "".join(output.get("text", "") for output in cells[0] if output.get("name") == "stderr")
+    told = "".join(output.get("text", "") for output in cells[0] if output.get("name") == "stdout")
     assert re.search(r"q_learning on Maze-v0: [\d,]+ steps, 200 episodes; evaluation .* s\n", told)
     assert cells[3] == []
+    # on standard error it would be painted like an exception
+    assert not any(output.get("name") == "stderr" for outputs in cells for output in outputs)
 
 
 @in_a_kernel
@@ -109,3 +137,44 @@ def test_a_plot_and_a_comparison_stand_in_the_cell(cells: list[list[dict]]) -> N
     ((plot,), (table,)) = cells[4:6]
     assert plot["data"]["image/png"].startswith("iVBORw0KGgo")  # a PNG
     assert table["data"]["text/html"].count("<tr>") == 3
+
+
+def traceback_of(outputs: list[dict]) -> str:
+    (error,) = (output for output in outputs if output["output_type"] == "error")
+    return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(error["traceback"]))
+
+
+@in_a_kernel
+def test_an_error_has_the_lines_of_the_cell_and_its_sentence(cells: list[list[dict]]) -> None:
+    told = traceback_of(cells[6])
+    assert "----> 1 rlbook.train(" in told and "did you mean 'alpha'?" in told
+    assert "rlbook/" not in told and len(told.split("\n")) <= 8
+
+
+@in_a_kernel
+def test_an_error_of_the_environment_has_its_line_too(cells: list[list[dict]]) -> None:
+    told = traceback_of(cells[9])
+    assert "----> 8         return misspelt" in told and "NameError: name 'misspelt'" in told
+    assert told.rstrip().endswith("step 1: NameError: name 'misspelt' is not defined")
+    assert "rlbook/" not in told
+
+
+@in_a_kernel
+def test_an_interrupted_run_is_kept_and_goes_on(cells: list[list[dict]]) -> None:
+    told = traceback_of(cells[7])
+    found = re.search(
+        r"Interrupted: SIGINT\nstopped at (\d+) steps of 512; to go on: import sys;"
+        r" run = sys.last_value.run; run.train\(\)$",
+        told.rstrip(),
+    )
+    assert found is not None and "rlbook/" not in told
+    ((added,),) = ([out for out in cells[8] if out["output_type"] == "execute_result"],)
+    assert int(found[1]) + int(added["data"]["text/plain"]) == 512
+
+
+@in_a_kernel
+def test_a_bar_is_left_in_red_only_of_the_run_that_was_interrupted(notebook: Any) -> None:
+    """tqdm leaves one wherever the total was not reached: also where a callback stops."""
+    state = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
+    styles = [widget["state"].get("bar_style") for widget in state.values()]
+    assert styles.count("danger") == 1  # the interrupted one's

@@ -6,12 +6,14 @@ import io
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageFont
 
 from rlbook.errors import RequestError
 from rlbook.plots.figure import FONT
 
 LAST = 1_200  # milliseconds that the end of an episode stays
+POWERS = np.array([1, 1 << 8, 1 << 16], np.uint32)  # of red, green and blue in one number
 
 
 def encode_gif(
@@ -20,11 +22,33 @@ def encode_gif(
     """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without
     a `palette` each has its own."""
     buffer = io.BytesIO()
-    first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
+    first, *rest = (
+        [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in pictures]
+        if palette is not None
+        else with_own_palettes(pictures)
+    )
     first.save(
         buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True
     )
     return buffer.getvalue()
+
+
+def with_own_palettes(pictures: list[Image.Image]) -> list[Image.Image]:
+    """Each picture with a palette of its own colours; of 128 where it has more than 256."""
+    places = np.zeros(1 << 24, np.uint8)  # of each colour, its place in the palette
+    indexed = []
+    for picture in pictures:
+        counted = picture.getcolors(256)
+        if counted is None:  # ten times slower than looking them up
+            indexed.append(picture.quantize(128, dither=Image.Dither.NONE))
+            continue
+        colours = np.array([colour for _, colour in counted], np.uint8)
+        places[colours.astype(np.uint32) @ POWERS] = np.arange(len(colours))
+        pixels = np.asarray(picture.convert("RGBA")).view("<u4")[..., 0]
+        found = Image.fromarray(places[pixels & 0xFFFFFF])
+        found.putpalette(colours.tobytes())
+        indexed.append(found)
+    return indexed
 
 
 def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:

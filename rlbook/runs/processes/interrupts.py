@@ -7,11 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+from rlbook.errors import ShortTraceback
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(ShortTraceback, KeyboardInterrupt):
     """A signal asked the run to stop, and it stopped; if the run has a folder, a checkpoint was
     written."""
+
+    run: Any = None
+    """The `rlbook.Run` as far as it came; its `train` goes on from there."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)

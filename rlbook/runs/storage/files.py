@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from rlbook.checks import machine_memory
-from rlbook.errors import system_reason
+from rlbook.errors import ShortTraceback, system_reason
 
 Pieces = Iterable[bytes | memoryview]
 """What a file is to hold, in order."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(ShortTraceback, RuntimeError):
     """A checkpoint cannot be written or must not be loaded; the message is one sentence."""
 
 

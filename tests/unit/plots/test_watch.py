@@ -21,6 +21,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots import save_gif, watch
 from rlbook.plots.films.episode_frames import play_frames, render_modes
+from rlbook.plots.films.gif_writer import encode_gif
 from rlbook.plots.terminal import Terminal, picture_text, visible_length
 
 MAZE = "rlbook/Maze-v0"
@@ -268,6 +269,18 @@ def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
     )
     distances = [np.abs(picture[goal].astype(int) - red).max() for picture in pictures]
     assert distances[-1] < 16 and min(distances[:-1]) > 16
+
+
+def test_pictures_of_up_to_256_colours_keep_them_all() -> None:
+    rng = np.random.default_rng(10)
+    for count in (256, 257):
+        colours = rng.permutation(1 << 24)[:count]
+        pixels = np.concatenate([colours, rng.choice(colours, 32 * 32 - count)]).reshape(32, 32)
+        drawn = np.stack([pixels >> 16, pixels >> 8 & 255, pixels & 255], axis=-1).astype(np.uint8)
+        film = encode_gif([Image.fromarray(drawn)] * 2, [100, 100])
+        shown = np.array(Image.open(io.BytesIO(film)).convert("RGB"))
+        off = np.abs(shown.astype(int) - drawn).max()
+        assert (off == 0) == (count == 256)
 
 
 def test_an_environment_of_text_becomes_a_gif_of_text(tmp_path: Path) -> None:
