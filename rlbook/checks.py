@@ -196,6 +196,8 @@ SYNONYMS = {
     "update_epochs": ("epochs",),
     "num_steps": ("rollout_steps",),
     "net_arch": ("hidden_sizes",),
+    "post_fcnet_hiddens": ("post_hidden_sizes",),
+    "lstm_hidden_size": ("hidden_sizes",),
     "policy_kwargs": ("hidden_sizes",),
     "verbose": ("quiet",),
     "progress_bar": ("quiet",),

@@ -1943,6 +1943,7 @@ def train(
     sequence_length: int = ...,
     overlap: int = ...,
     burn_in: int = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2177,6 +2178,7 @@ def train(
     normalize_reward: bool = ...,
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
@@ -2250,6 +2252,7 @@ def train(
     normalize_reward: bool = ...,
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
@@ -2401,6 +2404,7 @@ def train(
     normalize_reward: bool = ...,
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
@@ -3318,6 +3322,7 @@ def train(
     normalize_reward: bool = ...,
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
@@ -3614,6 +3619,7 @@ def train(
     sequence_length: int | None = ...,
     overlap: int = ...,
     burn_in: int = ...,
+    post_hidden_sizes: tuple[int, ...] | list[int] = ...,
     walks: int = ...,
     conservative_coef: float = ...,
     expectile: float = ...,

@@ -35,12 +35,12 @@ def forward(network: MLP, x: Tensor) -> Tensor:
     )  # type: ignore[attr-defined]
 
 
-def mlp_features(network: MLP, x: Tensor) -> Tensor:
-    """The fast form of `MLP.mlp_features`."""
+def mlp_features(network: MLP, x: Tensor, end: int = -1) -> Tensor:
+    """The fast form of `MLP.hidden_features`."""
     weights = weights_of(network, x)
-    if weights is None or len(weights) == 2:
-        return MLP.hidden_features.plain(network, x)  # type: ignore[attr-defined]
-    z = evaluate(x, network.activation, [weights[:-2]])[0]
+    if weights is None or not weights[: 2 * end]:
+        return MLP.hidden_features.plain(network, x, end)  # type: ignore[attr-defined]
+    z = evaluate(x, network.activation, [weights[: 2 * end]])[0]
     return mlp.ACTIVATIONS[network.activation](z)
 
 

@@ -60,7 +60,8 @@ class PolicySettings:
     shared: bool = False  # V as a second head on an MLP's hidden layers
     orthogonal: bool = True  # initial weights of an MLP
     normalize_observation: bool = False  # standardise the observations of an MLP
-    recurrent: str | None = None  # "gru" or "lstm": a core between hidden and output layers
+    recurrent: str | None = None  # "gru" or "lstm": a core after the hidden layers
+    post_hidden_sizes: tuple[int, ...] = ()  # units of the hidden layers after that core
     sequence_length: int | None = None  # steps of a sequence that a core learns from
 
 
@@ -91,6 +92,8 @@ def build_policy(
     refuse_language(spec)
     generator, layers = torch_generator(rng), dataclasses.asdict(settings)
     recurrent, length = layers.pop("recurrent"), layers.pop("sequence_length")
+    later = layers.pop("post_hidden_sizes")
+    layers["hidden_sizes"] += later
     observations, actions = env.single_observation_space, env.single_action_space
     check_network(spec, observations)
     if has_features(observations, spec.network):
@@ -98,7 +101,7 @@ def build_policy(
     else:
         policy = MLPPolicy(_size(observations), actions, generator, **layers)
     if recurrent is not None:
-        policy = RecurrentPolicy(policy, recurrent, generator, length)
+        policy = RecurrentPolicy(policy, recurrent, generator, length, after=len(later))
     in_numbers(policy, spec.dtype)
     choose_trained(policy, spec.trained_parts, policy.heads())
     return policy

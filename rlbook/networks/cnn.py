@@ -133,9 +133,14 @@ class FeatureNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
 
-    def hidden_features(self, images: Tensor) -> Tensor:
-        """The input of the last layer: [..., H, W, C] → [..., K]."""
-        return self.head.hidden_features(self.features(images))
+    @property
+    def activation(self) -> str:
+        """The activation function of those layers."""
+        return self.head.activation
+
+    def hidden_features(self, images: Tensor, end: int = -1) -> Tensor:
+        """What the layer numbered `end` reads: [..., H, W, C] → [..., K]."""
+        return self.head.hidden_features(self.features(images), end)
 
     def features(self, images: Tensor) -> Tensor:
         """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""

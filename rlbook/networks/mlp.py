@@ -62,11 +62,11 @@ class MLP(nn.Module):
         return self.layers[-1](self.hidden_features(x))
 
     @has_fast_form
-    def hidden_features(self, x: Tensor) -> Tensor:
-        """The input of the last layer: [..., in] → [..., H]."""
+    def hidden_features(self, x: Tensor, end: int = -1) -> Tensor:
+        """What the layer numbered `end` reads, the last one by default: [..., in] → [..., H]."""
         phi = ACTIVATIONS[self.activation]
         x = x.to(next(self.parameters()))  # to the weights' type and device
-        for layer in list(self.layers)[:-1]:
+        for layer in list(self.layers)[:end]:
             x = phi(layer(x))
         return x
 

@@ -30,6 +30,7 @@ class QSettings:
     # smallest, largest, number of atoms; None: no atoms
     support: tuple[float, float, int] | None = None
     recurrent: str | None = None  # "gru" or "lstm" for a `RecurrentQ`; None: no memory
+    post_hidden_sizes: tuple[int, ...] = ()  # units of its hidden layers after that core
 
 
 class QNetwork(nn.Module):

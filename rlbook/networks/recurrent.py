@@ -2,7 +2,7 @@
 
     x_t = torso(o_t)                    the hidden layers of an MLP, or the filters of images
     h_t = core(x_t, h_{t-1})            a GRU or an LSTM; h is 0 where an episode starts
-    π(·|h_t), V(h_t)                    the output layers
+    π(·|h_t), V(h_t)                    the output layers, after further hidden layers if asked for
 
 A network is computed in two ways, which a test holds equal: a `step` at a time, where it acts, and
 `forward` through whole sequences, where it learns and the gradient flows back through time.
@@ -27,8 +27,9 @@ from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
+from rlbook.networks.cnn import FeatureNetwork
 from rlbook.networks.distributions import Distribution
-from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy
 from rlbook.networks.policy import Policy, Unit, as_array
 from rlbook.networks.recurrent_memory import RecurrentMemory
 
@@ -123,13 +124,13 @@ class RecurrentCore(nn.Module):
 
 
 class RecurrentPolicy(MLPPolicy):
-    """π and V with a memory: a core stands between the hidden layers and the output layers of the
-    networks of a policy without one. The actor's and the critic's remember separately, where these
-    are separate networks.
+    """π and V with a memory: a core stands among the layers of the networks of a policy without
+    one. The actor's and the critic's remember separately, where these are separate networks.
 
     Args:
         policy: an `MLPPolicy` or an `FeaturePolicy`, whose layers it takes over.
-        kind: "gru" or "lstm"; each core has as many units as the last hidden layer.
+        kind: "gru" or "lstm"; each core has as many units as the layer before it.
+        after: the last `after` hidden layers follow the core.
         generator: draws the cores' weights.
         sequence_length: steps of a sequence through which the gradient flows; None: all that a
             rollout has of an environment.
@@ -143,6 +144,8 @@ class RecurrentPolicy(MLPPolicy):
         kind: str,
         generator: torch.Generator,
         sequence_length: int | None = None,
+        *,
+        after: int = 0,
     ) -> None:
         Policy.__init__(self)
         self.idle, self.discrete, self.temperature = (
@@ -152,8 +155,9 @@ class RecurrentPolicy(MLPPolicy):
         )
         self.actor, self.critic, self.value_head = policy.actor, policy.critic, policy.value_head
         self.log_std, self.normalizer = policy.log_std, policy.normalizer
+        self.place = -1 - after
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
-        widths = [cast(nn.Linear, network.layers[-1]).in_features for network in networks]
+        widths = [cast(nn.Linear, network.layers[self.place]).in_features for network in networks]
         cores = [RecurrentCore(kind, width, width, generator) for width in widths]
         self.cores, self.state_size = nn.ModuleList(cores), sum(core.state_size for core in cores)
         self.sequence_length = sequence_length
@@ -186,16 +190,23 @@ class RecurrentPolicy(MLPPolicy):
         """What each core sees of the observations [..., O]."""
         seen = self._input(obs)
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
-        return [network.hidden_features(seen) for network in networks]
+        return [network.hidden_features(seen, self.place) for network in networks]
 
     def _heads(self, hidden: Tensor, critic: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The actor's outputs and V, of the cores' outputs [..., H]."""
+        hidden = self._later_features(self.actor, hidden)
         output = self.actor.layers[-1](hidden)
         if self.value_head is not None:
             return output, self.value_head(hidden).squeeze(-1)
         if self.critic is None or critic is None:
             return output, None
-        return output, self.critic.layers[-1](critic).squeeze(-1)
+        return output, self.critic.layers[-1](self._later_features(self.critic, critic)).squeeze(-1)
+
+    def _later_features(self, network: MLP | FeatureNetwork, hidden: Tensor) -> Tensor:
+        """What the output layer reads, of a core's outputs [..., H]."""
+        for layer in list(network.layers)[self.place : -1]:
+            hidden = ACTIVATIONS[network.activation](layer(hidden))
+        return hidden
 
     def initial_state(self) -> RecurrentMemory:
         return RecurrentMemory(torch.cat([core.initial_state(1)[0] for core in self._cores()]))

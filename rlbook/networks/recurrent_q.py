@@ -2,7 +2,8 @@
 
     x_t = torso(o_t)              hidden layers, or the filters of images
     h_t = core(x_t, h_{t-1})      a GRU or an LSTM; what is remembered is 0 where an episode starts
-    Q(h_t, ·)                     a layer, or the two streams of a dueling network
+    Q(h_t, ·)                     a layer, after further hidden ones if asked for, or the two streams
+                                  of a dueling network
 
 Source: Hausknecht & Stone 2015 (DRQN), arXiv:1507.06527, figure 2; burn-in: Kapturowski et al. 2019
 (R2D2), section 3.
@@ -34,7 +35,8 @@ class RecurrentQ(nn.Module):
         num_actions: A.
         hidden_sizes: units of the torso's layers; the core has as many as the last of them.
         generator: draws the weights.
-        settings: `recurrent` names the core; `dueling` the streams that follow it.
+        settings: `recurrent` names the core, `post_hidden_sizes` the hidden layers after it;
+            `dueling` the streams that follow.
         network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
         activation: of the torso's layers, "tanh" or "relu".
 
@@ -64,7 +66,12 @@ class RecurrentQ(nn.Module):
         self.core = RecurrentCore(settings.recurrent, hidden, hidden, generator, orthogonal=False)
         remembered = spaces.Box(-1.0, 1.0, (hidden,))
         self.head = QNetwork(
-            remembered, num_actions, (), generator, QSettings(dueling=settings.dueling)
+            remembered,
+            num_actions,
+            settings.post_hidden_sizes,
+            generator,
+            QSettings(dueling=settings.dueling),
+            activation=activation,
         )
 
     @property

@@ -253,6 +253,7 @@ AFTER: dict[str, tuple[dict[str, Any], Any]] = {
     "double": ({"learning_rate": 0.1}, False),
     "recurrent": ({}, "gru"),
     "sequence_length": ({"recurrent": "gru"}, 2),
+    "post_hidden_sizes": ({"recurrent": "gru"}, (3,)),
     "overlap": ({"recurrent": "gru"}, 1),
     "burn_in": ({"recurrent": "gru", "learning_rate": 0.1}, 1),
     "stochastic": ({}, "chance"),

@@ -49,7 +49,7 @@ def peer_of(agent: Any, world: str) -> Any:
         max_grad_norm=1e9,
         policy_kwargs={
             "lstm_hidden_size": UNITS,
-            "net_arch": [],
+            "net_arch": list(config.post_hidden_sizes),
             "features_extractor_class": Torso,
             "share_features_extractor": False,
         },
@@ -67,8 +67,12 @@ def ours_by_their_names(agent: Any) -> dict[str, nn.Parameter]:
         (policy.actor, policy.cores[0], "pi", "action_net", "lstm_actor"),
         (policy.critic, policy.cores[1], "vf", "value_net", "lstm_critic"),
     ):
-        torso = f"{short}_features_extractor.layer"
-        for place, layer in ((torso, network.layers[0]), (head, network.layers[1])):
+        first, *later, last = network.layers
+        places = {f"{short}_features_extractor.layer": first, head: last} | {
+            f"mlp_extractor.{'policy' if short == 'pi' else 'value'}_net.{2 * i}": layer
+            for i, layer in enumerate(later)
+        }
+        for place, layer in places.items():
             found |= {f"{place}.weight": layer.weight, f"{place}.bias": layer.bias}
         found |= {
             f"{lstm}.weight_ih_l0": core.input_weight,
@@ -130,12 +134,18 @@ def their_loss(model: Any, monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["fast", "plain"])
+@pytest.mark.parametrize("later", [(), (5, 6)], ids=["outputs", "hidden"])
 @pytest.mark.parametrize("world", ["discrete", "continuous"])
 def test_a_rollout_a_loss_and_a_gradient_are_those_of_sb3_contrib(
-    world: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+    world: str, later: tuple[int, ...], plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, interaction = agent_in(
-        world, recurrent="lstm", num_envs=ENVS, hidden_sizes=(UNITS,), entropy_coef=0.01
+        world,
+        recurrent="lstm",
+        num_envs=ENVS,
+        hidden_sizes=(UNITS,),
+        post_hidden_sizes=later,
+        entropy_coef=0.01,
     )
     with torch.no_grad():  # by the first weights all actions are alike
         agent.policy.actor.layers[-1].weight.mul_(100)

@@ -70,6 +70,8 @@ class RecurrentOptions(PolicyOptions):
     # steps of the sequences that a recurrent network learns from, through which its gradient flows;
     # none: all that a rollout has of an environment
     sequence_length: Annotated[int, positive_int] | None = None
+    # units in each hidden layer between a recurrent network's memory and its outputs
+    post_hidden_sizes: Annotated[tuple[int, ...], positive_ints] = ()
     refused: ClassVar[Mapping[str, str]] = {}
     """Inherited fields that cannot be set, and why."""
 
@@ -78,11 +80,12 @@ class RecurrentOptions(PolicyOptions):
         for name, why in self.refused.items():
             if (value := getattr(self, name)) is not None:
                 raise ValueError(f"{name} must be none, got {value!r}: {why}")
-        if self.recurrent is None and self.sequence_length is not None:
-            raise ValueError(
-                "sequence_length has no effect without recurrent, got"
-                f" {self.sequence_length}; set recurrent to 'gru' or 'lstm', or leave it out"
-            )
+        for name in ("sequence_length", "post_hidden_sizes"):
+            if self.recurrent is None and (value := getattr(self, name)):
+                raise ValueError(
+                    f"{name} has no effect without recurrent, got {value}; set recurrent to 'gru'"
+                    " or 'lstm', or leave it out"
+                )
         if self.recurrent is not None and getattr(self, "kl_coef", 0.0) != 0.0:
             raise ValueError(
                 f"kl_coef must be 0 where recurrent is {self.recurrent!r}, because the reference"
@@ -91,7 +94,12 @@ class RecurrentOptions(PolicyOptions):
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
         settings = super().policy_settings(critic=critic)
-        return replace(settings, recurrent=self.recurrent, sequence_length=self.sequence_length)
+        return replace(
+            settings,
+            recurrent=self.recurrent,
+            sequence_length=self.sequence_length,
+            post_hidden_sizes=tuple(self.post_hidden_sizes),
+        )
 
 
 @dataclass(frozen=True)

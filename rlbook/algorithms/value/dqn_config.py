@@ -29,6 +29,8 @@ class SequenceConfig(Hyperparameters):
     overlap: Annotated[int, non_negative_int] = 10
     # B, steps before a sequence that bring its stored recurrent state up to date
     burn_in: Annotated[int, non_negative_int] = 10
+    # units in each hidden layer between the memory and the outputs
+    post_hidden_sizes: Annotated[tuple[int, ...], positive_ints] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def network_parts(config: DQNConfig) -> QSettings:
         noise_scale=config.noise_scale if config.noisy else None,
         support=(config.v_min, config.v_max, config.num_atoms) if config.distributional else None,
         recurrent=config.recurrent,
+        post_hidden_sizes=tuple(config.post_hidden_sizes),
     )
 
 

@@ -54,13 +54,17 @@ def by_hand(agent: Any, rollout: Any) -> tuple[Tensor, Tensor]:
     return value, after
 
 
-@pytest.mark.parametrize("length", [None, 5])
+@pytest.mark.parametrize(("length", "later"), [(None, ()), (5, (6, 7))])
 @pytest.mark.parametrize("world", WORLDS)
 @KINDS
-def test_what_is_learned_from_is_what_acted(kind: str, world: str, length: int | None):
+def test_what_is_learned_from_is_what_acted(
+    kind: str, world: str, length: int | None, later: tuple[int, ...]
+):
     """Before the first gradient step the policy's log-probabilities along the sequences are those of
     the actions when they were drawn: states, resets, masks and order of time all fit."""
-    agent, interaction = agent_in(world, recurrent=kind, sequence_length=length)
+    agent, interaction = agent_in(
+        world, recurrent=kind, sequence_length=length, post_hidden_sizes=later
+    )
     collect(agent, interaction, 17)
     batch = agent.policy.batch(agent.rollout_data)
     rows, longest = (3, 17) if length is None else (3 * 4, 5)
@@ -265,9 +269,11 @@ def test_what_recurrence_cannot_do_is_refused(
         rlbook.train(algorithm, env, steps=10, quiet=True, **{"recurrent": "gru", **settings})
 
 
-def test_a_sequence_length_without_a_memory_is_refused():
-    with pytest.raises(RequestError, match="sequence_length has no effect without recurrent"):
-        rlbook.train("ppo", "TMaze-v0", steps=10, quiet=True, sequence_length=8)
+@pytest.mark.parametrize("setting", [{"sequence_length": 8}, {"post_hidden_sizes": [4]}])
+def test_a_setting_of_a_memory_without_a_memory_is_refused(setting: dict[str, Any]):
+    (name,) = setting
+    with pytest.raises(RequestError, match=f"{name} has no effect without recurrent"):
+        rlbook.train("ppo", "TMaze-v0", steps=10, quiet=True, **setting)
 
 
 def test_a_value_map_of_what_is_remembered_is_refused():

@@ -119,6 +119,7 @@ def plain_values(q: Any, obs: Tensor, starts: Tensor, state: Tensor, burn_in: in
         {"double": False},
         {"n_step": 1},
         {"dueling": True},
+        {"dueling": True, "post_hidden_sizes": (4, 3)},
         {"hidden_sizes": (5,)},
     ],
     ids=str,
