@@ -3,8 +3,9 @@ Python.
 
 A long line goes on below, after its own indentation: before a point or after a bracket if there
 is no space, and never within a word with strokes in it, such as `--out` or `1e-3`. A drawing made
-of text stays whole and becomes smaller. A long name may be broken after a point, a stroke or an
-equals sign, and nowhere else; a name is long at 13 characters in a table, and at 27 elsewhere.
+of text stays whole and becomes smaller. What is set in far, such as a remark below a remark, is
+set in less on a phone. A long name may be broken after a point, a stroke or an equals sign, and a
+ClassOfManyWords before a capital; a name is long at 13 characters in a table, and at 27 elsewhere.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)'
 WITH_STROKES = re.compile(r'<span class="pre">(?=[^<]*-)(?=[^<]{2,26}</span>)')
 TEXT = re.compile(r"(?:^|(?<=>))[^<]+")
 STROKED = re.compile(r"(?<![^\s])(?!-&gt;)(?=\S*\w)(?=\S*-)\S{2,26}(?![^\s])")
-COMMENT = re.compile(r'(<span class="c1?">)(# [^\s<]+)')
+COMMENT = re.compile(r'(<span class="c1?">)(# [^\s</]+/?)([^\s<]*)')
 JOINT = re.compile(r'(?=<span class="o">\.</span>)|(?<=\(</span>)(?=<)|(?<=\[</span>)(?=<)')
 SHORT = 40  # characters that have room on every page
 # characters up to which a plain text is made smaller instead; what has boxes in it, always
 FITTING = 64
 FURTHER = 4  # characters by which the rest of a line is set in
+WORDS = re.compile(r"[A-Za-z]{20,}")  # a class whose name alone is as wide as a column
+INDENT = 20  # characters by which a line is set in at most, where it goes on below or on a phone
+FAR = re.compile(rf"^((?:<[^>]+>)*)( {{{INDENT}}})( +)")
 
 
 def fitted(body: str) -> str:
@@ -66,8 +70,9 @@ def _hanging(line: str) -> str:
     text = _text(line).rstrip("\n")
     if len(text) <= SHORT:
         return line
-    indent = len(text) - len(text.lstrip(" ")) + FURTHER
-    line = COMMENT.sub(r'\1<span class="whole">\2</span>', line)
+    indent = min(len(text) - len(text.lstrip(" ")), INDENT) + FURTHER
+    line = FAR.sub(r'\1\2<span class="far">\3</span>', line)
+    line = COMMENT.sub(_comment, line)
     line = TEXT.sub(
         lambda part: STROKED.sub(r'<span class="whole">\g<0></span>', part[0]),
         JOINT.sub("<wbr>", line),
@@ -75,8 +80,14 @@ def _hanging(line: str) -> str:
     return f'<span class="hanging" style="--in: {indent}ch">{line}</span>'
 
 
+def _comment(found: re.Match[str]) -> str:
+    begin, first, rest = found.groups()
+    return f'{begin}<span class="whole">{first}</span>{re.sub(r"(?<=/)", "<wbr>", rest)}'
+
+
 def _breakable(name: re.Match[str]) -> str:
-    return re.sub(r"(?<=[_./=,])(?=\w)", "<wbr>", name[0])
+    words = WORDS.sub(lambda word: re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", word[0]), name[0])
+    return re.sub(r"(?<=[_./=,])(?=\w)", "<wbr>", words)
 
 
 def fit(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

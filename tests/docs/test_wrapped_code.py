@@ -66,6 +66,8 @@ def test_a_long_name_in_a_table_is_broken_only_at_its_joints() -> None:
     found = wrapped_code.fitted(page)
     assert found.replace("<wbr>", "") == page
     assert found.count("<wbr>") == 3 and "actor.<wbr>kl_<wbr>loss_<wbr>coef" in found
+    found = wrapped_code.fitted(f"<table>{name.format('StopTrainingOnRewardThreshold(9)')}</table>")
+    assert ">Stop<wbr>Training<wbr>On<wbr>Reward<wbr>Threshold(9)<" in found
 
 
 def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_its_joints() -> None:
@@ -87,6 +89,22 @@ def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_it
     assert '<span class="pre whole">--out</span>' in wrapped_code.fitted(
         '<code><span class="pre">--out</span></code>'
     )
+
+
+def test_what_is_set_in_far_is_set_in_less_on_a_phone_and_a_path_is_broken_at_its_strokes() -> None:
+    code = (
+        f"minimise the loss                   pairs\n{' ' * 36}ties, of which there may be some\n"
+    )
+    found = wrapped_code.fitted(block(code, "text"))
+    assert text(found) == code.strip("\n")
+    assert f'{" " * 20}<span class="far">{" " * 16}</span>ties' in found
+    assert 'style="--in: 24ch"' in found
+    style = (Path(__file__).parents[2] / "docs/static/book.css").read_text(encoding="utf-8")
+    assert re.search(r"\.highlight \.far \{\s+display: none", style)
+    path = "# rlbook/algorithms/tabular/prediction/mc_prediction.py\n"
+    found = wrapped_code.fitted(block(path, "python"))
+    assert text(found) == path.strip("\n")
+    assert '<span class="whole"># rlbook/</span>algorithms/<wbr>tabular/<wbr>' in found
 
 
 def test_code_in_a_table_that_is_longer_than_a_column_is_marked_and_may_be_broken() -> None:
