@@ -12,10 +12,12 @@ from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array, tensor
 from rlbook.functional import bandits
 from rlbook.functional.advantages import group_advantage, leave_one_out_advantage
-from rlbook.functional.adversarial import gradient_penalty
+from rlbook.functional.adversarial import gradient_penalty, log_ratio_reward, survival_reward
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.post_training.distillation_losses import forward_kl, reverse_kl
-from rlbook.functional.post_training.preference_losses import bradley_terry_loss
+from rlbook.functional.post_training.preference_losses import bradley_terry_loss, dpo_loss
+from rlbook.functional.score_weights import advantage_weights, score_weights
+from rlbook.functional.value_losses import conservative_gap
 
 
 def _drift(epsilon: float, horizon: int, *, first: int = 1) -> float:
@@ -419,3 +421,319 @@ def square_penalty(x: Array) -> float:
     share = torch.ones(1, dtype=torch.float64)
     penalty = gradient_penalty(lambda row: 0.5 * (row**2).sum(dim=-1), rows, rows, share)
     return float(penalty.detach())
+
+
+def _bracket(q: Array, action: int) -> float:
+    return float(np.log(np.exp(q).sum()) - q[action])
+
+
+@exercise(
+    "offline",
+    lambda rng: (
+        rng.integers(-3, 4, 4) / 2,
+        int(rng.integers(4)),
+        float(rng.integers(-2, 5)),
+        float(rng.choice([0.0, 0.01, 1.0, 100.0])),
+    ),
+    {
+        "the squared error counts half": lambda q, a, y, alpha: (
+            (q[a] - y) ** 2 + alpha * _bracket(q, a)
+        ),
+        "the bracket is added: it is to become small": lambda q, a, y, alpha: (
+            (q[a] - y) ** 2 / 2 - alpha * _bracket(q, a)
+        ),
+        "the soft maximum is over all actions, the recorded one included": lambda q, a, y, alpha: (
+            (q[a] - y) ** 2 / 2 + alpha * (np.log(np.exp(np.delete(q, a)).sum()) - q[a])
+        ),
+    },
+    page="cql 1",
+)
+def loss_of_cql(q: Array, action: int, y: float, alpha: float) -> float:
+    """The loss of CQL of one recorded step: ½ (q(a) − y)² + alpha [ln Σ exp q(b) − q(a)].
+
+    q [A] are the action values of its state, y is the target. Which algorithm is left with alpha = 0?
+    """
+    rows = tensor(q)[None]
+    return 0.5 * (q[action] - y) ** 2 + alpha * float(
+        conservative_gap(rows, torch.tensor([action]))
+    )
+
+
+@exercise(
+    "offline",
+    lambda rng: (rng.integers(-3, 4, 3) / 2, rng.permutation(3) + 1),
+    {
+        "the slope of ln Σ exp q(b) is the softmax": lambda q, counts: -counts / counts.sum(),
+        "what was recorded is pushed up, so its share is subtracted": lambda q, counts: (
+            counts / counts.sum() - bandits.softmax(q)
+        ),
+        "it is the mean over the recordings": lambda q, counts: (
+            counts.sum() * bandits.softmax(q) - counts
+        ),
+    },
+    page="cql 2",
+)
+def slope_of_the_bracket(q: Array, counts: Array) -> Array:
+    """The gradient of CQL's bracket with respect to the action values of one state: [A].
+
+    counts [A] say how often each action was recorded there. The bracket is ln Σ exp q(b) − q(a),
+    averaged over the recordings. Where is it 0, and which policy is softmax(q) then?
+    """
+    actions = torch.from_numpy(np.repeat(np.arange(len(q)), counts))
+    leaf = tensor(q).requires_grad_()
+    conservative_gap(leaf.expand(len(actions), -1), actions).backward()
+    assert leaf.grad is not None
+    return leaf.grad.numpy()
+
+
+@exercise(
+    "offline",
+    lambda rng: (
+        rng.integers(-2, 4, 4).astype(float),
+        float(rng.integers(-1, 2)),
+        float(rng.choice([0.0, 1.0, 3.0])),
+    ),
+    {
+        "no weight is above 100": lambda q, v, beta: np.exp(beta * (q - v)),
+        "the value of the state is subtracted": lambda q, v, beta: np.minimum(
+            np.exp(beta * q), 100
+        ),
+        "β multiplies; with 0 all weights are 1": lambda q, v, beta: np.minimum(
+            np.exp((q - v) / beta if beta else 0 * q), 100
+        ),
+    },
+    page="iql 2",
+)
+def cloning_weights(q: Array, v: float, beta: float) -> Array:
+    """How much each recorded action weighs in the policy's loss of IQL: [B], exp(beta (q − v)), at
+    most 100.
+
+    q [B] are the values of the recorded actions, v is that of their state. Which algorithm is left
+    with beta = 0?
+    """
+    return advantage_weights(tensor(q - v), beta).numpy()
+
+
+@exercise(
+    "imitation",
+    lambda rng: (rng.choice([0.05, 0.3, 0.5, 0.7, 0.95], 4),),
+    {
+        "`survival` is −log(1 − D), which is above 0 for every D": lambda D: [
+            np.log(D),
+            np.log(D / (1 - D)),
+        ],
+        "first `survival`, then `log_ratio`": lambda D: [np.log(D / (1 - D)), -np.log(1 - D)],
+    },
+    page="gail 1",
+)
+def two_rewards_of_gail(D: Array) -> Array:
+    """What GAIL pays for some steps: [2, B], first with `survival`, −log(1 − D), then with
+    `log_ratio`, log D − log(1 − D).
+
+    D [B] are the probabilities that the discriminator gives to the step being the expert's. What does
+    one step more bring an agent that the discriminator sees through, with each of the two?
+    """
+    logit = tensor(np.log(D) - np.log(1 - D))
+    return torch.stack([survival_reward(logit), log_ratio_reward(logit)]).numpy()
+
+
+@exercise(
+    "preferences",
+    lambda rng: (*rng.integers(3, size=(2, rng.integers(2, 8))), 3, 3),
+    {
+        "a pair that was taken twice is one pair": lambda s, a, S, A: S * A - len(s),
+        "an action belongs to its state: count pairs": lambda s, a, S, A: (
+            (S - len(np.unique(s))) * A
+        ),
+        "those that no trajectory took are asked for": lambda s, a, S, A: len(np.unique(A * s + a)),
+    },
+    page="reward_model 2",
+)
+def untried_pairs(states: Array, actions: Array, S: int, A: int) -> int:
+    """How many pairs of a state and an action the trajectories of a reward model never took.
+
+    states [n] and actions [n] are those of all their steps, numbered from 0; there are S states with
+    A actions each. What the reward model says of the untried pairs, no comparison has checked.
+    """
+    taken = set(zip(states.tolist(), actions.tolist(), strict=True))
+    return S * A - len(taken)
+
+
+def label_case(rng: Generator) -> tuple[Array, Array, Array, Array]:
+    return (
+        rng.dirichlet(np.ones(3), 4),
+        rng.dirichlet(np.ones(3), 4).round(3),
+        rng.integers(3, size=4),
+        rng.random(4) < 0.5,
+    )
+
+
+def _label_loss(student: Array, labels: Array) -> float:
+    return float(-np.log(student[np.arange(len(labels)), labels]).mean())
+
+
+@exercise(
+    "learning-from-data",
+    label_case,
+    {
+        "where the student acted, its own action is no label: it would learn to stay as it is": (
+            lambda student, teacher, action, by_student: _label_loss(student, action)
+        ),
+        "where the teacher acted, the label is what it did": (
+            lambda student, teacher, action, by_student: _label_loss(
+                student, teacher.argmax(axis=1)
+            )
+        ),
+        "labels are hard: the logarithm of one probability for each state": (
+            lambda student, teacher, action, by_student: float(
+                -(teacher * np.log(student)).sum(axis=1).mean()
+            )
+        ),
+    },
+    page="distillation 2",
+)
+def hard_label_loss(student: Array, teacher: Array, action: Array, by_student: Array) -> float:
+    """The loss of distillation with hard labels, in nats: the mean of −log student(label).
+
+    student [B, A] and teacher [B, A] are their probabilities in some states, action [B] is what was
+    done there, by the student where by_student [B] says so, and otherwise by the teacher. The label
+    is the teacher's action, or, where the student acted, the teacher's most probable one.
+    """
+    labels = np.where(by_student, teacher.argmax(axis=1), action)
+    picked = student[np.arange(len(labels)), labels]
+    return float(negative_log_likelihood_loss(tensor(np.log(picked))))
+
+
+def some_scores(rng: Generator) -> tuple[Array, float]:
+    scores = rng.integers(0, 6, 4).astype(float)
+    scores[0] = scores[1] + 1  # not all alike
+    return scores, float(rng.choice([0.5, 1.0, 2.0]))
+
+
+@exercise(
+    "imitation",
+    some_scores,
+    {
+        "scores are standardised first": lambda scores, tau: bandits.softmax(scores / tau),
+        "the deviation divides the squares by n": lambda scores, tau: bandits.softmax(
+            (scores - scores.mean()) / scores.std(ddof=1) / tau
+        ),
+        "a small τ leaves the best alone, so it divides": lambda scores, tau: bandits.softmax(
+            (scores - scores.mean()) / scores.std() * tau
+        ),
+    },
+    page="rce 1",
+)
+def beams_by_their_scores(scores: Array, tau: float) -> Array:
+    """How much RCE weighs each of n beams: [n], the softmax of the standardised scores, divided by
+    tau.
+
+    Standardised is: less their mean, and divided by their standard deviation (which divides the
+    squares by n). The scores [n] are not all alike.
+    """
+    everything = torch.ones(1, len(scores), dtype=torch.bool)
+    return score_weights(tensor(scores)[None], everything, tau)[0].numpy()
+
+
+@exercise(
+    "learning-from-data",
+    lambda rng: (rng.normal(size=3).round(2), rng.normal(size=3).round(2)),
+    {
+        "it points from the other student's distribution to one's own": lambda own, other: (
+            bandits.softmax(other) - bandits.softmax(own)
+        ),
+        "the distributions differ, whatever constant their logits have": lambda own, other: (
+            own - other
+        ),
+        "the teacher of this one is the other": lambda own, other: bandits.softmax(own),
+    },
+    page="co_distillation 1",
+)
+def lesson_of_a_student(own: Array, other: Array) -> Array:
+    """The gradient of KL(other ‖ own) with respect to a student's own logits: [A].
+
+    own [A] and other [A] are the logits of two students in one state. What is left of the lesson if
+    the two are the same?
+    """
+    leaf = tensor(own).requires_grad_()
+    forward_kl(leaf, tensor(other)).backward()
+    assert leaf.grad is not None
+    return leaf.grad.numpy()
+
+
+@exercise(
+    "imitation",
+    lambda rng: (float(rng.choice([0.1, 0.3, 1.0])), int(rng.integers(2, 6))),
+    {
+        "a random action may be the expert's, too": lambda epsilon, A: [
+            1 - epsilon,
+            epsilon / (A - 1),
+        ],
+        "the random action is drawn from all A": lambda epsilon, A: [
+            1 - epsilon + epsilon / A,
+            epsilon / (A - 1),
+        ],
+    },
+    page="behavior_cloning 2",
+)
+def clone_of_a_noisy_expert(epsilon: float, A: int) -> Array:
+    """What a perfect clone of a noisy expert does in a state: [2], the probability of the expert's
+    own action, and that of each other one.
+
+    With the probability epsilon the recording took a random action, drawn from all A. Which of them
+    does the greedy clone take?
+    """
+    return np.array([1 - epsilon + epsilon / A, epsilon / A])
+
+
+@exercise(
+    "imitation",
+    lambda rng: (float(rng.choice([0.001, 0.05, 0.3])), int(rng.choice([4, 8, 16]))),
+    {
+        "one good episode is enough": lambda p, G: p**G,
+        "probabilities of events that may come together do not add up": lambda p, G: p * G,
+        "the other way round: this is a group from which nothing is kept": lambda p, G: (
+            (1 - p) ** G
+        ),
+    },
+    page="rejection_sampling 2",
+)
+def chance_of_a_kept_episode(p: float, G: int) -> float:
+    """The probability that a threshold keeps at least one episode of a group of G.
+
+    An episode reaches the threshold with the probability p, whatever the others do. `keep` = 1
+    always keeps one.
+    """
+    return 1 - (1 - p) ** G
+
+
+@exercise(
+    "preferences",
+    lambda rng: (*rng.normal(size=(2, 3)).round(2), float(rng.integers(1, 9)), 0.5),
+    {
+        "both log-ratios fall, so their difference stays what it was": (
+            lambda chosen, rejected, fall, beta: _dpo(chosen - fall - rejected, beta)
+        ),
+        "β multiplies the difference": lambda chosen, rejected, fall, beta: _dpo(
+            chosen - rejected, 1.0
+        ),
+        "the loss is −log σ, and not −σ": lambda chosen, rejected, fall, beta: float(
+            -(1 / (1 + np.exp(-beta * (chosen - rejected)))).mean()
+        ),
+    },
+    page="dpo 1",
+)
+def loss_after_a_fall(chosen: Array, rejected: Array, fall: float, beta: float) -> float:
+    """The loss of DPO after all log-ratios have fallen by `fall` nats: the mean of
+    −log σ(beta (chosen − rejected)).
+
+    chosen [B] and rejected [B] are the log-ratios log π / π_ref of the better and of the worse
+    answers before.
+    """
+    ratios = tensor(chosen - fall), tensor(rejected - fall)
+    zero = torch.zeros_like(ratios[0])
+    return float(dpo_loss(*ratios, zero, zero, beta=beta))
+
+
+def _dpo(difference: Array, beta: float) -> float:
+    return float(np.log1p(np.exp(-beta * difference)).mean())

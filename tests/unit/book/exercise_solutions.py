@@ -621,3 +621,230 @@ def loss_and_accuracy(better, worse):
 
 def square_penalty(x):
     return (math.hypot(*x) - 1) ** 2
+
+
+def entropy_of_the_best(q, alpha):
+    p = np.exp(q / alpha)
+    p /= p.sum()
+    return sum(-x * math.log(x) for x in p)
+
+
+def with_one_critic(q, p, alpha):
+    lower = [min(pair) for pair in zip(*q, strict=True)]
+    entropy = -sum(x * math.log(x) for x in p)
+    return [p @ lower + alpha * entropy, p @ q[0] + alpha * entropy]
+
+
+def smooth_the_target(action, noise, limit):
+    near = [max(-limit, min(limit, each)) for each in noise]
+    return [max(-1, min(1, a + e)) for a, e in zip(action, near, strict=True)]
+
+
+def policy_slope(theta, states, best):
+    return sum(-2 * (theta * s - best) * s for s in states) / len(states)
+
+
+def weights_of_the_target(online, period):
+    copy, found = online[0], []
+    for update, weight in enumerate(online[1:], start=1):
+        found.append(copy)
+        if update % period == 0:
+            copy = weight
+    return found
+
+
+def updates_and_rows(rollouts, num_envs, rollout_steps):
+    budget = rollouts * num_envs * rollout_steps
+    return [budget // (num_envs * rollout_steps), num_envs * rollout_steps]
+
+
+def errors_of_advantages(errors, gamma, decay):
+    found, after = [], 0.0
+    for now, following in zip(errors[-2::-1], errors[:0:-1], strict=True):
+        after = gamma * following - now + gamma * decay * after
+        found.insert(0, after)
+    return found
+
+
+def held_by_the_clip(ratio, A, clip):
+    held = [
+        r > 1 + clip if advantage > 0 else r < 1 - clip
+        for r, advantage in zip(ratio, A, strict=True)
+    ]
+    return sum(held) / len(held)
+
+
+def explained_share(values, G):
+    errors = G - values
+    return 1 - (np.mean(errors**2) - errors.mean() ** 2) / (np.mean(G**2) - G.mean() ** 2)
+
+
+def predicted_divergence(logits, d):
+    old, new = (np.exp(z) / np.exp(z).sum() for z in (logits, logits + d))
+    exact = sum(p * math.log(p / q) for p, q in zip(old, new, strict=True))
+    return [exact, 0.5 * (old @ d**2 - (old @ d) ** 2)]
+
+
+def one_conjugate_step(F, g):
+    return sum(x * x for x in g) / sum(x * y for x, y in zip(g, F @ g, strict=True)) * g
+
+
+def two_baselines(returns):
+    total, n = sum(returns), len(returns)
+    return [[r - (total - r) / (n - 1) for r in returns], [r - total / n for r in returns]]
+
+
+def two_scales(returns):
+    centred = [r - sum(returns) / len(returns) for r in returns]
+    deviation = math.sqrt(sum(c * c for c in centred) / (len(returns) - 1))
+    return [[c / deviation for c in centred], centred]
+
+
+def moves_of_the_search(prior, visits):
+    return np.mean([np.argmax(p) != np.argmax(n) for p, n in zip(prior, visits, strict=True)])
+
+
+def move_probabilities(visits, tau):
+    if tau == 0:
+        return [float(n == max(visits)) for n in visits]
+    powers = [n ** (1 / tau) for n in visits]
+    return [power / sum(powers) for power in powers]
+
+
+def noisy_prior(prior, noise, fraction):
+    return prior + fraction * (noise - prior)
+
+
+def worth_of_looking(prize, p, gamma):
+    open_loop = [gamma * p * prize, gamma * (1 - p) * prize]
+    return [sum(open_loop), max(open_loop)]
+
+
+def uct_threshold(tries, q):
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        c = (low + high) / 2
+        score = q + c * np.sqrt(math.log(sum(tries)) / tries)
+        low, high = (low, c) if score[1] > score[0] else (c, high)
+    return low
+
+
+def planned_steps(q, states, actions, rewards, next_states):
+    q = q.copy()
+    for step in range(len(states)):
+        s, a = states[step], actions[step]
+        q[s, a] = 0.5 * q[s, a] + 0.5 * (rewards[step] + 0.9 * max(q[next_states[step]]))
+    return q
+
+
+def wavering(alpha, variance):
+    weights = alpha * (1 - alpha) ** np.arange(2_000)
+    return variance * (weights**2).sum()
+
+
+def news_for_predecessors(q, states, actions, rewards, next_states, changed):
+    found = []
+    for s, a, r, following in zip(states, actions, rewards, next_states, strict=True):
+        found.append(abs(r + 0.9 * max(q[changed]) - q[s, a]) if following == changed else 0.0)
+    return found
+
+
+def costs_of_a_backup(P, state):
+    rows = [row for rows in P for row in rows if row[state] > 0]
+    return [len(rows), sum(np.count_nonzero(row) for row in rows)]
+
+
+def error_after_steps(e, L, horizon):
+    error = 0.0
+    for _ in range(horizon):
+        error = L * error + e
+    return error
+
+
+def surprises(predicted, true):
+    found = []
+    for judge in (predicted[0], sum(predicted) / len(predicted)):
+        plan = max(range(len(true)), key=lambda k: judge[k])
+        found.append(judge[plan] - true[plan])
+    return found
+
+
+def rollout_distance(a, b, x, steps):
+    true = model = x
+    for _ in range(steps):
+        true, model = a * true, b * model
+    return abs(true - model)
+
+
+def variance_of_sarsa(pi, q, gamma):
+    targets = gamma * q
+    return (pi * targets**2).sum() - (pi * targets).sum() ** 2
+
+
+def noise_of_n_steps(n, gamma, variance):
+    return sum(variance * gamma ** (2 * k) for k in range(n))
+
+
+def steps_learned_from(T, epsilon, A):
+    learned, still = 0.0, 1.0
+    for _ in range(T):
+        learned += still
+        still *= 1 - epsilon * (A - 1) / A
+    return learned
+
+
+def way_of_two_tables(n, alpha):
+    left = [math.comb(n, k) / 2**n * (1 - alpha) ** k for k in range(n + 1)]
+    return [1 - (1 - alpha) ** n, 1 - sum(left)]
+
+
+def loss_of_cql(q, action, y, alpha):
+    probability = math.exp(q[action]) / sum(math.exp(value) for value in q)
+    return 0.5 * (q[action] - y) ** 2 - alpha * math.log(probability)
+
+
+def slope_of_the_bracket(q, counts):
+    return np.exp(q) / np.exp(q).sum() - counts / counts.sum()
+
+
+def cloning_weights(q, v, beta):
+    return [min(math.exp(beta * (value - v)), 100) for value in q]
+
+
+def two_rewards_of_gail(D):
+    return [[-math.log(1 - d) for d in D], [math.log(d / (1 - d)) for d in D]]
+
+
+def untried_pairs(states, actions, S, A):
+    taken = np.zeros((S, A), bool)
+    taken[states, actions] = True
+    return (~taken).sum()
+
+
+def hard_label_loss(student, teacher, action, by_student):
+    total = 0.0
+    for row, best, done, own in zip(student, teacher, action, by_student, strict=True):
+        total -= math.log(row[best.argmax() if own else done])
+    return total / len(student)
+
+
+def beams_by_their_scores(scores, tau):
+    z = (scores - np.mean(scores)) / math.sqrt(np.mean((scores - np.mean(scores)) ** 2))
+    return np.exp(z / tau) / np.exp(z / tau).sum()
+
+
+def lesson_of_a_student(own, other):
+    return np.exp(own) / np.exp(own).sum() - np.exp(other) / np.exp(other).sum()
+
+
+def clone_of_a_noisy_expert(epsilon, A):
+    return [1 - epsilon * (A - 1) / A, epsilon / A]
+
+
+def chance_of_a_kept_episode(p, G):
+    return sum(math.comb(G, k) * p**k * (1 - p) ** (G - k) for k in range(1, G + 1))
+
+
+def loss_after_a_fall(chosen, rejected, fall, beta):
+    margins = [beta * ((c - fall) - (r - fall)) for c, r in zip(chosen, rejected, strict=True)]
+    return sum(math.log(1 + math.exp(-m)) for m in margins) / len(margins)

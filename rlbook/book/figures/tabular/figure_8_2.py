@@ -91,7 +91,12 @@ def draw(result: DynaEpisodeLengths) -> Figure:
         )
     axes.axhline(SHORTEST, color=fraction_rgb(GREY), linestyle=":", linewidth=1.3)
     axes.text(
-        lengths.shape[1], SHORTEST + 6, "shortest path", ha="right", va="bottom", **words(fontsize=9)
+        lengths.shape[1],
+        SHORTEST + 6,
+        "shortest path",
+        ha="right",
+        va="bottom",
+        **words(fontsize=9),
     )
     axes.set(
         xlim=(1, lengths.shape[1]),
