@@ -17,11 +17,8 @@ import picture_files  # noqa: E402
 
 LEGIBLE = 8.5  # pixels of CSS
 TRAINED = (
-    "catch-filters",
     "curves-ladder",
     "curves-sums",
-    "curves-swing",
-    "dqn-repairs",
     "more-tries",
     "ppo-clip",
 )
@@ -76,10 +73,9 @@ def test_both_forms_are_written_with_the_size_of_their_letters(tmp_path: Path, m
     picture_files.save_pictures(draw, wide)
     # 9 points are 9 / 72 inches; the picture is scaled from its width in inches to 358 pixels
     sizes = [
-        picture_files.letters_on_a_phone(path)
-        for path in (wide, picture_files.narrow_form(wide), DOCS / "figures" / "catch-filters.png")
+        picture_files.letters_on_a_phone(path) for path in (wide, picture_files.narrow_form(wide))
     ]
-    assert sizes[:2] == near([9 / 72 / inches * 358 for inches in (8.8, COLUMN)], terms=4)
+    assert sizes == near([9 / 72 / inches * 358 for inches in (8.8, COLUMN)], terms=4)
     picture_files.shrink(wide)
     assert picture_files.letters_on_a_phone(wide) is None
 

@@ -99,7 +99,7 @@ def measurements(found: CatchFilters) -> dict[str, float]:
 def draw(found: CatchFilters) -> Figure:
     """A column for each moment: the frame, the two filters, and the values as bars."""
     from rlbook.book.figures.axes import curve_colour
-    from rlbook.plots.figure import new_figure, plain_axes, words
+    from rlbook.plots.figure import is_narrow, new_figure, plain_axes, words
 
     figure = new_figure(6.4, 6.4, narrow_height=5.6)
     grid = figure.subplots(4, len(MOMENTS), gridspec_kw={"height_ratios": (10, 5, 5, 6)})
@@ -110,10 +110,13 @@ def draw(found: CatchFilters) -> Figure:
         for axes, picture, top in zip(grid[:3, column], pictures, (255, *largest), strict=True):
             axes.imshow(picture, cmap="Greys_r", vmin=0, vmax=max(float(top), 1e-9))
             axes.set(xticks=[], yticks=[])
-        grid[0, column].set_title(f"after {row} steps", fontsize=9, **words())
+        title = f"{row} steps" if is_narrow() else f"after {row} steps"
+        grid[0, column].set_title(title, fontsize=9, **words())
         bars = plain_axes(grid[3, column])
         bars.bar(ACTIONS, found.values[column], color=curve_colour(0))
         bars.axhline(GAMMA ** (STEPS - 1 - row), color="0.5", linestyle="--", linewidth=1.2)
+        if is_narrow():
+            bars.tick_params(axis="x", rotation=90)
         bars.set_ylim(min(-1.1, found.values.min()), max(1.3, found.values.max()))
     for axes, name in zip(grid[:, 0], (*names, "Q (reward units)"), strict=True):
         axes.set_ylabel(name, fontsize=9, **words())
