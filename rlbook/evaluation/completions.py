@@ -110,6 +110,7 @@ def sample(
         writer.verifier.name,
         writer.drawn_by,
         seed,
+        prompts=np.arange(count).repeat(samples),
     )
 
 

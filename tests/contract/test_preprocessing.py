@@ -18,6 +18,7 @@ from gymnasium.wrappers import FrameStackObservation
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
+from rlbook.evaluation.targets import find_target
 from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
@@ -181,6 +182,14 @@ def test_a_lost_life_is_told_by_many_environments_too() -> None:
         interaction.reset_finished()
     assert [t + 1 for t in range(12) if ends[t] == [True] * 3] == [4, 8, 12]
     assert [length for _, _, length in interaction.finished] == [12] * 3
+
+
+def test_an_evaluation_knows_no_lives_whether_the_environment_has_an_id_or_not() -> None:
+    run = Run(Request.build("dqn", "LivesCorridor-v0", episodic_life=True, frame_stack=2))
+    for env in (None, "LivesCorridor-v0", Corridor()):
+        target = find_target(run, env)
+        assert target.recipe.preprocessing == Preprocessing(episodic_life=True, frame_stack=2)
+        assert target.played.preprocessing == Preprocessing(frame_stack=2)
 
 
 @pytest.mark.slow

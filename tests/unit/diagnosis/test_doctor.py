@@ -11,14 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from closeness import near
+from gymnasium.spaces import Box, Discrete
 
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.diagnosis.learning_log import Log
-from rlbook.diagnosis.symptoms import RULES, budget_too_short, entropy_collapse
+from rlbook.diagnosis.symptoms import (
+    PLAYED,
+    RULES,
+    budget_too_short,
+    entropy_collapse,
+    observation_scales,
+)
 from rlbook.evaluation.verification import Proof, proofs
+from rlbook.interaction.environments import EnvRecipe
 
 ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
     # a critic that is never trained, on targets that do not depend on it
@@ -195,6 +205,27 @@ def test_a_short_budget_is_told_from_noise(seed: int) -> None:
     assert budget_too_short(log_of(falling)) is None
     # of 95 flat runs in a hundred nothing is said; each of these ten seeds is one of them
     assert budget_too_short(log_of((risen + noise / 10).tolist())) is None
+
+
+class Clock(gymnasium.Env):
+    """Shows how many steps there were, and a constant; it never ends."""
+
+    observation_space, action_space = Box(0.0, np.inf, (2,)), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0.0
+        return np.array([self.time, 5.0], dtype=np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1.0
+        return np.array([self.time, 5.0], dtype=np.float32), 0.0, False, False, {}
+
+
+def test_scales_are_those_of_observations_within_the_time_limit() -> None:
+    """A limit of 4 steps: the times are 0, 1, 2, 3, again and again."""
+    found = observation_scales(EnvRecipe.from_env(gymnasium.wrappers.TimeLimit(Clock(), 4)))
+    assert found == near([np.std(np.arange(PLAYED + 1) % 4), 0.0], terms=PLAYED)
 
 
 def test_one_report_does_not_hide_a_collapsed_entropy() -> None:

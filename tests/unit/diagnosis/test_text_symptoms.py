@@ -83,6 +83,9 @@ def test_length_explodes_where_texts_that_ended_are_cut_off() -> None:
     )
     assert length_exploding(log(lengths=(3, 3, 5, 6, 7, 7))) is None  # long, and they end
     assert length_exploding(log(lengths=(8, 8, 8, 8, 8, 8))) is None  # as it was from the beginning
+    # one in three was cut off at first, and two in three
+    assert length_exploding(log(lengths=(8, 1, 1, 5, 6, 7, 8, 8, 8))) is not None
+    assert length_exploding(log(lengths=(8, 8, 1, 5, 6, 7, 8, 8, 8))) is None
 
 
 def test_what_is_paid_rises_and_what_is_meant_does_not() -> None:

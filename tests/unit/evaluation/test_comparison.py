@@ -12,6 +12,8 @@ from closeness import near
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.evaluation.comparison import (
+    LAST,
+    final_return,
     improvements,
     interquartile_mean,
     probability_of_improvement,
@@ -35,6 +37,16 @@ def test_the_interquartile_mean_is_the_mean_of_the_middle_half(
     scores: list[float], expected: float
 ) -> None:
     assert interquartile_mean(np.array(scores)) == near(expected, terms=len(scores))
+
+
+def test_a_run_comes_to_its_last_evaluation_or_to_the_mean_of_its_last_reports() -> None:
+    early = [{"return": 100.0, "eval_return": None}, {"return": 50.0}]
+    late = [{"return": float(value)} for value in range(LAST)]
+    assert final_return([*early, *late, {"length": 3.0}]) == near((LAST - 1) / 2, terms=LAST)
+    assert final_return(early) == near((100 + 50) / 2, terms=2)
+    evaluated = [{"eval_return": 1.0}, *late, {"eval_return": 2.0}, {"return": 7.0}]
+    assert final_return(evaluated) == 2.0
+    assert final_return([{"length": 3.0}]) is None
 
 
 def write(folder: Path, seed: int, reports: list[dict[str, float]], alpha: float = 0.1) -> str:

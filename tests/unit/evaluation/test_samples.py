@@ -99,6 +99,8 @@ def test_the_intervals_are_over_prompts(result: SampledEvaluation) -> None:
     means = np.array([np.mean([sample.total for sample in row]) for row in result.samples])
     assert result.confidence_interval == near(t_interval(means), terms=2 * len(means))
     assert result.measures()["return"][1:] == near(t_interval(means), terms=2 * len(means))
+    assert result.standard_error == near(means.std(ddof=1) / math.sqrt(24), terms=2 * len(means))
+    assert "96 episodes of 24 prompts" in repr(result)
     # 3 ± t(.975, 3) · s / 2, s² = (4 + 1 + 1 + 4) / 3
     low, high = t_interval(np.array([1.0, 2.0, 4.0, 5.0]))
     assert (high - low) / 2 / (math.sqrt(10 / 3) / 2) == near(3.182446, terms=8, decimals=6) and (

@@ -38,7 +38,9 @@ def play(vector: SyncVector, steps: int, waits: bool, plain: bool) -> list[Any]:
         for _ in range(steps):
             actions = (rng.random(vector.num_envs) < rng.choice([0.5, 0.5, 0.9])).astype(np.int64)
             seen += [vector.step(actions), copy.deepcopy(vector.snapshot())]
-            seen.append([pole.state.tobytes() for pole in poles_in(vector)])
+            seen.append(
+                [(pole.state.tobytes(), pole.steps_beyond_terminated) for pole in poles_in(vector)]
+            )
             over = vector.is_over
             if over.all() if waits else over.any():
                 vector.reset(options={"reset_mask": over})
@@ -82,6 +84,23 @@ def test_the_other_integrator_and_a_state_that_was_set_by_hand_are_followed() ->
     assert is_equal(fast.answer, plain.answer)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("plain", [False, True], ids=["arrays", "one by one"])
+def test_a_pole_ends_beyond_each_of_its_four_bounds(plain: bool) -> None:
+    """In τ = 0.02 s a cart at ±2.39 with 1 m/s comes to ±2.41, beyond 2.4; a pole at ±0.2 with 1
+    rad/s to ±0.22, beyond 12° = 0.209. Slower ones stay within."""
+    vector = make_poles(8)
+    play(vector, 2 * COMPARED, False, plain=plain)
+    vector.reset(seed=5)
+    begun = [(s * 2.39, s * v, 0.0, 0.0) for v in (1.0, 0.1) for s in (-1, 1)]
+    begun += [(0.0, 0.0, s * 0.2, s * v) for v in (1.0, 0.1) for s in (-1, 1)]
+    for pole, state in zip(poles_in(vector), begun, strict=True):
+        pole.state = np.array(state)
+    with plain_forms(plain):
+        _, rewards, terminated, truncated, _ = vector.step(np.zeros(8, dtype=np.int64))
+    assert terminated.tolist() == [True, True, False, False] * 2
+    assert (rewards == 1.0).all() and not truncated.any()
+
+
 def test_a_pole_that_differs_from_the_others_is_stepped_as_what_it_is() -> None:
     fast, plain = make_poles(), make_poles()
     for vector, forms in ((fast, False), (plain, True)):
@@ -110,14 +129,23 @@ def test_anything_else_is_stepped_one_by_one(make: Callable[[], gymnasium.Env]) 
     assert cart_pole._poles_of(make_poles(FEWEST - 1)) is None
 
 
-def test_other_dynamics_are_noticed_in_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if gymnasium had changed its equations."""
+@pytest.mark.parametrize("part", ["states", "rewards", "terminated"])
+def test_other_dynamics_are_noticed_in_the_first_steps(
+    monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """As if gymnasium had changed its equations, what it pays, or when a pole has fallen."""
     vector, plain = make_poles(), make_poles()
     right = cart_pole.step_poles
 
     def wrong(poles: list[Any], actions: Any) -> Any:
         step = right(poles, actions)
-        return None if step is None else step._replace(states=step.states + 1e-16)
+        if step is None:
+            return None
+        values = getattr(step, part)
+        values = (
+            ~values if part == "terminated" else values + 1e-16 if part == "states" else 2 * values
+        )
+        return step._replace(**{part: values})
 
     monkeypatch.setattr(cart_pole, "step_poles", wrong)
     assert is_equal(play(vector, 50, False, plain=False), play(plain, 50, False, plain=True))

@@ -142,6 +142,23 @@ def test_rmsprop_is_torchs_and_resumes(weight_decay: float, plain: bool) -> None
         assert_near(mine, expected, **rounded(100))
 
 
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
+@pytest.mark.parametrize("kind", [adam, rmsprop], ids=["adam", "rmsprop"])
+def test_each_group_has_its_own_rate_and_decay(kind: Any, plain: bool) -> None:
+    """A first step with all gradients 1: m̂ / √v̂ is 1 in Adam, and in RMSprop 1 / √(1 - 0.99) = 10.
+    With η = 0.01 each weight becomes θ (1 - η r w) - η r times that."""
+    settings = [(1.0, 0.0), (1.0, 0.5), (3.0, 0.5)]  # r and w of each group
+    layers = [nn.Linear(2, 3) for _ in settings]
+    before = [layer.weight.detach().clone() for layer in layers]
+    groups = [Group([layer], *own) for layer, own in zip(layers, settings, strict=True)]
+    made = kind.plain if plain else getattr(flat_adam, kind.__name__)
+    optimizer = made(groups, 0.01, eps=1e-12)
+    optimizer.step(sum(p.sum() for layer in layers for p in layer.parameters()))
+    for layer, start, (rate, decay) in zip(layers, before, settings, strict=True):
+        moved = 0.01 * rate * (1.0 if kind is adam else 10.0)
+        assert_near(layer.weight, start * (1 - 0.01 * rate * decay) - moved, terms=8)
+
+
 def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> None:
     (x,) = batches(1)
     gradients = {}

@@ -57,6 +57,9 @@ def test_layers_below_the_first_one_that_is_trained_keep_nothing() -> None:
         estimate_memory(policy, [], rows=1000, tokens=40).update
         == 4 * (1 * (8 * 64 + 4 * 256) + 3 * 30) * 40_000
     )
+    for name, parameter in policy.named_parameters():  # the lowest of several
+        parameter.requires_grad_(".layers." in name)
+    assert first_trained_layer(policy.model) == 0
 
 
 def test_bfloat16_and_recomputed_layers_keep_less() -> None:

@@ -191,6 +191,20 @@ def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(
     assert 0.0 <= run.metrics[-1]["eval_return"] <= 1.0
 
 
+def test_a_pass_that_was_cut_counts_as_whole_when_passes_are_added() -> None:
+    """Stopped after one and a half passes: one more ends after the third."""
+    options: dict[str, Any] = {"demonstrations": 40, "batch_size": 10, "eval_every": 0}
+    run = rlbook.train(
+        "sft",
+        "Maze-v0",
+        passes=10,
+        on_report=lambda run: "stop" if run.passes >= 1.5 else None,
+        **options,
+    )
+    assert run.passes == 1.5
+    assert run.train(passes=1).passes == 3.0
+
+
 def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_compared(
     tmp_path: Path,
 ) -> None:

@@ -21,7 +21,14 @@ from rlbook.book.experiments.language_models import tabular_language_model as th
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
-from rlbook.evaluation.best_of_n import best, most_frequent, sample_completions
+from rlbook.evaluation.best_of_n import (
+    SampledCompletions,
+    best,
+    most_frequent,
+    read_by,
+    sample_completions,
+    scores,
+)
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import play
@@ -114,6 +121,43 @@ def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(
     expected = log_likelihood(agent.policy, pairs) / found.num_tokens
     # logits of that size
     assert_near(found.log_prob, expected, dtype="float32", terms=widths(agent.policy), size=8.5)
+
+
+class CountsTokens:
+    """A policy whose critic says of a text how many tokens it has."""
+
+    model = torch.nn.Linear(1, 1)
+
+    def value_parameters(self) -> list[torch.nn.Parameter]:
+        return [*self.model.parameters()]
+
+    def value(self, obs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return obs["length"].float()
+
+
+def written(prompt: list[int], count: list[int]) -> SampledCompletions:
+    """Completions of `count` tokens each after prompts of so many."""
+    none = np.zeros(len(prompt))
+    texts = np.zeros((len(prompt), 12), dtype=np.int64)
+    return SampledCompletions(
+        texts, np.array(prompt), np.array(prompt) + np.array(count), none, none, []
+    )
+
+
+def test_the_critic_values_a_text_before_its_last_token() -> None:
+    """After the ending nothing is left to gain, so V says nothing there."""
+    policy: Any = CountsTokens()
+    assert scores("critic", policy, written([5, 6], [1, 4])).tolist() == [5 + 1 - 1, 6 + 4 - 1]
+
+
+def test_a_prompt_is_read_once_for_all_its_completions_and_a_last_token_by_a_judge_alone() -> None:
+    """Two prompts, of 5 and of 6 tokens, with three completions each."""
+    found = written([5, 5, 5, 6, 6, 6], [1, 2, 3, 4, 2, 2])
+    by_writer, by_judge = 5 + 6 + (0 + 1 + 2 + 3 + 1 + 1), 5 + 6 + (1 + 2 + 3 + 4 + 2 + 2)
+    model: Any = object()  # a reward model
+    expected = {None: by_writer, "log_prob": by_writer, "verifier": by_writer}
+    expected |= {"critic": 2 * by_writer, model: by_writer + by_judge}
+    assert all(read_by(judge, found, 3) == count / 2 for judge, count in expected.items())
 
 
 def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:

@@ -287,6 +287,16 @@ def test_fitting_v_leaves_the_policy_alone_and_the_policys_step_leaves_v_alone(
     assert metrics["value_loss"] < 0.5 * (batch.target**2).mean()
 
 
+def test_what_is_frozen_is_no_part_of_the_step(stage: Make, scripted: Make) -> None:
+    theatre = stage("trpo", scripted(), rollout_steps=8)
+    theatre.collect(8)
+    agent, (batch, _) = theatre.agent, theatre.agent.prepare()
+    frozen = agent.policy.actor.layers[0].requires_grad_(False)
+    before, own = frozen.weight.clone(), weights(agent)
+    trpo.trpo_update(agent.policy, batch, agent.config)
+    assert torch.equal(frozen.weight, before) and not torch.equal(weights(agent), own)
+
+
 def test_a_gaussian_policys_fisher_matrix_of_its_deviation_is_2(
     stage: Make, scripted: Make
 ) -> None:
