@@ -11,7 +11,14 @@ from rlbook.data.replay import Transitions
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.interaction.process_group import ProcessGroup
-from rlbook.networks.data_parallel import OwnRows, count_rows, portion, take_rows
+from rlbook.networks.data_parallel import (
+    OwnRows,
+    count_rows,
+    outputs_of_rows,
+    portion,
+    summed_gradients,
+    take_rows,
+)
 
 
 def group(size: int, rank: int) -> ProcessGroup:
@@ -44,6 +51,22 @@ def test_means_over_rows_have_the_share_of_their_rows() -> None:
 def test_a_process_without_rows_lends_one_of_no_weight() -> None:
     assert portion(group(3, 0), 1) == (slice(0, 1), 0.0)
     assert [portion(group(3, rank), 1).share for rank in range(3)] == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_outputs_of_all_rows_stand_in_their_order_and_a_process_has_the_gradient_of_its_own(
+    rank: int,
+) -> None:
+    """Five rows among three processes, one of which has the middle."""
+    weight, rows = torch.tensor(3.0, requires_grad=True), torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
+    process = group(3, rank)
+    whole = (3.0 * rows).detach()
+    process.gather_rows = lambda own, count: whole  # type: ignore[method-assign]
+    with summed_gradients(process, 1.0):
+        found = outputs_of_rows(lambda some: weight * some, rows)
+    assert found.tolist() == whole.tolist()
+    found.sum().backward()
+    assert weight.grad == rows[process.rows(5)].sum()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

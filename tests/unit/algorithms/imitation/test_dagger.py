@@ -45,6 +45,16 @@ class Last(Agent):
         pass
 
 
+class LastAllowed(Last):
+    """The same of what a mask allows."""
+
+    def act(
+        self, observation: Any, *, explore: bool = True, action_mask: np.ndarray | None = None
+    ) -> int:
+        assert not explore and action_mask is not None
+        return int(np.flatnonzero(action_mask)[-1])
+
+
 def slippery() -> TabularMDP:
     return model_of(rlbook.make("Maze-v0", slip=0.2))
 
@@ -75,13 +85,22 @@ def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> Non
             obs, _ = env.reset(options={"reset_mask": terminated | truncated})
 
 
+def test_an_expert_that_knows_masks_is_asked_for_what_it_would_do_within_them() -> None:
+    config = DAggerConfig()
+    env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 2, config)
+    asked = AdvisedVectorEnv(env.env, lambda: LastAllowed(env, None))
+    asked.reset(seed=0)
+    mask = np.array([[True, False, True, False], [False, True, False, False]])
+    assert asked.advice(mask).tolist() == [2, 1]
+
+
 @pytest.mark.parametrize(("beta", "up"), [(1.0, 0), (0.0, 20)])
 def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: int) -> None:
     config = DAggerConfig(beta=beta, rollout_steps=5)
     env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 4, config)
     asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
     agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
-    agent.policy.actor.layers[-1].bias.data[0] = 100.0  # the learner goes up
+    agent.policy.actor.layers[-1].bias.data[0] = 1.0  # up is likeliest, and what the learner does
     obs, _ = asked.reset(seed=0)
     taken = [agent.act(env.adaptation.observe(obs)) for _ in range(5)]  # type: ignore[misc]
     assert (

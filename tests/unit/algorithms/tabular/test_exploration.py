@@ -12,6 +12,7 @@ from closeness import assert_near, near
 
 import rlbook
 from rlbook.algorithms.tabular.exploration import (
+    FORBIDDEN,
     expected_value,
     probability,
     softmax,
@@ -87,6 +88,14 @@ def test_epsilon_greedy_probabilities_are_shared_by_the_best():
     found = [probability(agent.memory, agent.settings, 0, action) for action in range(4)]
     assert found == near(expected, terms=2)
     assert expected_value(agent.memory, agent.settings, 0) == near(2 * (0.2 / 4 + 0.8 / 2), terms=4)
+
+
+def test_what_is_forbidden_has_no_probability_and_the_others_share_it():
+    agent = q_learner([1.0, FORBIDDEN, 5.0, 5.0], epsilon=0.3)
+    found = [probability(agent.memory, agent.settings, 0, action) for action in range(4)]
+    assert found == near([0.3 / 3, 0.0, 0.3 / 3 + 0.7 / 2, 0.3 / 3 + 0.7 / 2], terms=4)
+    value = expected_value(agent.memory, agent.settings, 0)
+    assert value == near(0.1 * 1.0 + 0.45 * 5.0 + 0.45 * 5.0, terms=8)
 
 
 def test_an_inverse_epsilon_is_one_over_one_plus_the_visits_of_the_state():
