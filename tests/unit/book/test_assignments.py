@@ -18,7 +18,15 @@ import pytest
 import torch
 
 from rlbook.book.assignments import judging, probes
-from rlbook.book.assignments.assignment import KEY, Assignment, Bug, assignments, plant
+from rlbook.book.assignments.assignment import (
+    KEY,
+    Assignment,
+    Bug,
+    RubricLine,
+    assignments,
+    plant,
+    reaches,
+)
 from rlbook.book.assignments.find_the_bug import BUGS
 from rlbook.book.assignments.hand_out import key_files, student_files
 from rlbook.book.assignments.judging import Award, award, judge, right_answers
@@ -421,6 +429,21 @@ def test_whatever_a_file_tells_is_judged(told: Any) -> None:
         for row in item.rubric:
             found = award(item, row, item.draw_cases(row, SEED)[:4], told)
             assert found.points == 0 and found.said
+
+
+def test_a_part_of_the_points_is_rounded_down_and_a_run_that_just_reaches_the_number_counts() -> None:
+    judged = reaches(2.0, 3.0, "the return", lambda case, answer: float(answer))
+    item, cases = assignments()["ppo_maze"], [{}, {}, {}]
+    for points, found, earned in (
+        (5, [2.0, 1.9, 3.0], 3),  # two of three runs: 3.3 of 5
+        (4, [2.0, 1.9, 3.0], 2),  # 2.7 of 4
+        (3, [2.0, 1.9, 1.9], 1),  # a third of 3 is one
+        (4, [2.0, 2.0, 2.0], 4),
+    ):
+        row = RubricLine("trains", points, "", "", lambda rng: [], judged, trains=True)
+        told = award(item, row, cases, {"answers": found})
+        assert (told.points, told.of) == (earned, points)
+        assert told.mark == (RIGHT if earned == points else WRONG)
 
 
 def test_threads_that_grade_at_once_agree_on_what_is_right() -> None:

@@ -26,6 +26,8 @@ from rlbook.diagnosis.symptoms import (
     budget_too_short,
     entropy_collapse,
     observation_scales,
+    replay_too_small,
+    rewards_too_large,
 )
 from rlbook.evaluation.verification import Proof, proofs
 from rlbook.interaction.environments import EnvRecipe
@@ -205,6 +207,44 @@ def test_a_short_budget_is_told_from_noise(seed: int) -> None:
     assert budget_too_short(log_of(falling)) is None
     # of 95 flat runs in a hundred nothing is said; each of these ten seeds is one of them
     assert budget_too_short(log_of((risen + noise / 10).tolist())) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "episodes", "told"),
+    [
+        (200, 80, True),  # 200 hold 8 episodes of 25 steps, and there were 2 000 steps
+        (250, 100, False),  # ten episodes
+        (200, 79, False),  # fewer than ten times the buffer
+    ],
+)
+def test_a_buffer_is_small_where_it_was_filled_ten_times_and_holds_few_episodes(
+    size: int, episodes: int, told: bool
+) -> None:
+    played = [(25 * (number + 1), 0.0, 25) for number in range(episodes)]
+    log = Log([], played, None, None, None, {"buffer_size": size}, ())
+    assert (replay_too_small(log) is not None) == told
+
+
+@pytest.mark.parametrize(
+    ("norm", "explained", "loss", "told"),
+    [
+        (60.0, 0.1, 150.0, True),
+        (40.0, 0.1, 150.0, False),  # of max_grad_norm 0.5 less than a hundred times
+        (60.0, 0.3, 150.0, False),  # the critic knows something
+        (60.0, 0.1, 50.0, False),  # the loss does not come from the size of the rewards
+    ],
+)
+def test_rewards_are_large_where_the_gradient_the_critic_and_its_loss_say_so(
+    norm: float, explained: float, loss: float, told: bool
+) -> None:
+    report: dict[str, float | None] = {
+        "grad_norm": norm,
+        "explained_variance": explained,
+        "value_loss": loss,
+    }
+    played = [(10 * (number + 1), float(number % 2), 10) for number in range(40)]
+    log = Log([report] * 30, played, None, None, None, {"max_grad_norm": 0.5}, ())
+    assert (rewards_too_large(log) is not None) == told
 
 
 class Clock(gymnasium.Env):

@@ -91,13 +91,17 @@ def test_critics_of_images_evaluate_each_with_filters_of_its_own(actions: Any) -
     assert critics.filters is not None and len(critics.filters) == 2
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac", "reward_model"])
 def test_a_run_has_the_network_that_it_names(algorithm: str) -> None:
     run = Run(Request.build(algorithm, "Catch-v0", model={"network": "impala"}))
     agent: Any = run.agent
-    network = {"ppo": "policy", "dqn": "q", "sac": "actor"}[algorithm]
-    found = [item.network for item in getattr(agent, network).modules() if hasattr(item, "network")]
-    assert set(found) == {"impala"}
+    network = {"ppo": "policy", "dqn": "q", "sac": "actor", "reward_model": "network"}[algorithm]
+    found = {
+        item.network
+        for item in getattr(agent, network).modules()
+        if isinstance(item, FeatureNetwork)
+    }
+    assert found == {"impala"}
     assert "network: impala" in run.request.as_yaml()
 
 
