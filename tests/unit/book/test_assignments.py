@@ -431,7 +431,9 @@ def test_whatever_a_file_tells_is_judged(told: Any) -> None:
             assert found.points == 0 and found.said
 
 
-def test_a_part_of_the_points_is_rounded_down_and_a_run_that_just_reaches_the_number_counts() -> None:
+def test_a_part_of_the_points_is_rounded_down_and_a_run_that_just_reaches_the_number_counts() -> (
+    None
+):
     judged = reaches(2.0, 3.0, "the return", lambda case, answer: float(answer))
     item, cases = assignments()["ppo_maze"], [{}, {}, {}]
     for points, found, earned in (

@@ -48,18 +48,24 @@ def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
 
 
 def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_everywhere() -> None:
-    agent, batch = agent_for("Maze-v0", soft_coef=0.7, hard_coef=0.3), STEPS[np.arange(4)]
+    """At T = 2 the divergence is that of the halved logits, and T² of it is minimised."""
+    settings = {"soft_coef": 0.7, "hard_coef": 0.3, "soft_temperature": 2.0}
+    agent, batch = agent_for("Maze-v0", **settings), STEPS[np.arange(4)]
     with torch.no_grad():
         list(agent.peer.parameters())[-1].copy_(torch.tensor([1.0, 0.0, -1.0, 2.0]))
         first, second = logits_of(agent.policy, batch), logits_of(agent.peer, batch)
         hard = -first.log_softmax(-1)[[0, 1], [0, 1]].mean()
-        soft = forward_kl(first, second).mean()
-        expected = 0.3 * hard + 0.7 * soft
+        soft = forward_kl(first / 2, second / 2).mean()
+        expected = 0.3 * hard + 0.7 * 4 * soft
+        agreement = (first.argmax(-1) == second.argmax(-1)).float().mean()
         own = torch.tensor([True, True, False, False])
         rows = StudentRows.from_batch(batch, own, second, agent.config.averaging())
         found = loss_of(agent, rows)
     terms = widths(agent.policy)
     assert_near(found.loss, expected, terms=terms)
+    assert_near(found.metrics["hard_loss"], hard, terms=terms)
+    assert_near(found.metrics["peer_divergence"], soft, terms=terms)
+    assert found.metrics["agreement"] == agreement
     assert min(hard, soft) > 0.1
 
 

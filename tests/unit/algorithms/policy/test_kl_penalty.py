@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from closeness import assert_near
 from steps import loss_of
 
+from rlbook.algorithms.policy.kl_penalty import KLPenalty
 from rlbook.registry import agent_class
 
 Make = Callable[..., Any]
@@ -51,6 +53,24 @@ def expected_gradient(theatre: Any, algorithm: str) -> np.ndarray:
     one_each.weight = one_each.log_prob.exp()
     (gradient,) = torch.autograd.grad(loss_of(agent, one_each)[0], [agent.policy.actor.weights[-1]])
     return gradient.double().numpy()
+
+
+def test_the_penalty_is_taken_off_each_step_and_its_mean_is_over_the_steps_that_were_taken() -> (
+    None
+):
+    """Episodes of one step and of three; what stands in the padding does not count."""
+    config = agent_class("ppo").Config(kl_coef=0.5, kl_in="reward", kl_estimator="k1")
+    valid = torch.tensor([[True, True], [False, True], [False, True]])  # [T, N]
+    own = torch.tensor([[-1.0, 50.0, 50.0], [-2.0, -1.0, -3.0]])  # [N, T]
+    reference = torch.tensor([[-3.0, -9.0, -9.0], [-2.5, -1.0, -2.0]])
+    rollout: Any = SimpleNamespace(tensor={"valid": valid}.__getitem__)
+    policy: Any = SimpleNamespace(batch=lambda *_: SimpleNamespace(log_prob=own))
+    other: Any = SimpleNamespace(evaluate=lambda *_, **__: (reference, None, None))
+    penalty = KLPenalty(config)
+    paid, known = penalty.penalize(torch.ones(3, 2), policy, other, rollout, 0.5)
+    assert penalty.kl == (2.0 + 0.5 + 0.0 - 1.0) / 4
+    assert paid[valid].tolist() == [1 - 0.5 * 2.0, 1 - 0.5 * 0.5, 1.0, 1 + 0.5 * 1.0]
+    assert torch.equal(known, reference.T)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])

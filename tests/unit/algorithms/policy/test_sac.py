@@ -19,7 +19,7 @@ from torch.testing import assert_close
 
 from rlbook.agent import Step
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, value_and_entropy
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, Temperature, value_and_entropy
 from rlbook.data.replay import Transitions
 from rlbook.functional.maximum_entropy import (
     expected_soft_value,
@@ -329,6 +329,14 @@ def test_the_targets_of_the_entropy_are_the_stated_ones() -> None:
         assert SAC(env, SACConfig(buffer_size=10, **config)).temperature.target_entropy() == near(
             expected
         )
+
+
+def test_behind_masks_the_target_is_the_mean_of_those_of_the_states() -> None:
+    """0.3 log A of 4, 2 and 1 allowed actions, and not of their mean number."""
+    temperature = Temperature(SACConfig(), 4, discrete=True)
+    mask = torch.tensor([[True] * 4, [True, False, False, True], [False, True, False, False]])
+    expected = 0.3 * (math.log(4) + math.log(2) + 0.0) / 3
+    assert float(temperature.target_entropy(mask)) == near(expected, dtype="float32", terms=3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
