@@ -200,8 +200,8 @@ def trained_expert(arguments: str, seed: int) -> Path:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture,
-    `measurements(result)` its numbers."""
+    """A module of rlbook.book: `run()` makes the result, `measurements(result)` its numbers, and
+    `draw(result)` its picture, where there is one."""
 
     what: str
     module: str
@@ -217,7 +217,8 @@ class Experiment:
         home: Any = find_experiment(self.module)
         picture = HERE / "figures" / f"{self.module.replace('_', '-')}.png"
         result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
-        save_pictures(partial(home.draw, result), picture)
+        if hasattr(home, "draw"):
+            save_pictures(partial(home.draw, result), picture)
         numbers = home.measurements(result)
         told = "; ".join(
             f"{name} {f'{value:.4g}'.replace('-', '−')}" for name, value in numbers.items()

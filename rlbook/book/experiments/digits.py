@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -144,23 +143,3 @@ def measurements(found: Digits) -> dict[str, float]:
         for name in found.missing
         if "without" in name
     }
-
-
-def draw(found: Digits) -> Figure:
-    """A bar for each network: all test images, and the threes among them."""
-    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
-
-    figure, axes = labelled_figure(6.4, 3.4, "share of the test images named right", "")
-    places = np.arange(len(found.right))
-    for shift, (label, part) in enumerate((("all", found.right), ("threes", found.missing))):
-        axes.barh(
-            places + 0.38 * shift,
-            [each.mean() for each in part.values()],
-            0.36,
-            color=curve_colour(shift),
-            label=label,
-        )
-    axes.set_yticks(places + 0.19, list(found.right))
-    axes.invert_yaxis()
-    legend(axes, "lower left")
-    return figure
