@@ -209,14 +209,15 @@ def _fields(cls: type) -> Iterator[str]:
             default = f"\n:value: {default_text(item)}" if has_default else ""
             yield (
                 f"````{{py:attribute}} {item.name}\n:type:"
-                f" {item.type}{default}\n\n{meaning[item.name]}\n````"
+                f" {item.type}{default}\n\n{as_markdown(meaning[item.name])}\n````"
             )
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         kinds = vars(cls).get("__annotations__", {})  # none where `namedtuple` made the class
         meaning = own_comments(cls) if kinds else {}
         for name in cls._fields:
             kind = f":type: {_annotation(kinds[name])}\n" if name in kinds else ""
-            yield f"````{{py:attribute}} {name}\n{kind}\n{meaning.get(name, '')}\n````"
+            told = as_markdown(meaning.get(name, ""))
+            yield f"````{{py:attribute}} {name}\n{kind}\n{told}\n````"
 
 
 def _signature(item: Any, kind: str) -> str:
@@ -280,6 +281,9 @@ def as_markdown(docstring: str) -> str:
         r"(`[^`]*`|^    .*$)|\$", lambda match: match[1] or r"\$", docstring, flags=re.MULTILINE
     )
     docstring = docstring.replace("](", "]\\(")  # nor links
+    docstring = re.sub(
+        r"^(?=\[[^]\n]*\]:)", r"\\", docstring, flags=re.MULTILINE
+    )  # nor their targets
     pieces = SECTION.split(docstring)
     text = [pieces[0].rstrip()]
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):

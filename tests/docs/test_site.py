@@ -447,6 +447,8 @@ def test_the_fields_of_named_tuples_have_types_and_comments_that_a_reader_knows(
     page = api_pages.module_page("rlbook.interaction.vector_envs.sync_vector")
     assert "{py:attribute} rewards\n:type: NDArray[np.float64]\n\n[N]\n" in page
     assert "ForwardRef" not in page
+    page = api_pages.module_page("rlbook.algorithms.tabular.bandit")
+    assert "\n\\[..., A]: N(a)\n" in page, "and not where a link would lead"
 
 
 def test_public_names_come_first_and_internals_have_a_page_of_their_own():
