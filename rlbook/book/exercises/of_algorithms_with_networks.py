@@ -152,6 +152,7 @@ def weights_of_the_target(online: Array, period: int) -> Array:
 
     online [T + 1] is the network's one weight, first before any update and then after each of them.
     The target network is a copy of it at first, and is copied again after every `period` updates.
+    (DQN's `target_period` counts environment steps, and not updates.)
     """
     return _copies(online, period, 1)
 
