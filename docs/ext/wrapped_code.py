@@ -4,8 +4,9 @@ Python.
 A long line goes on below, after its own indentation: before a point or after a bracket if there
 is no space, and never within a word with strokes in it, such as `--out` or `1e-3`. A drawing made
 of text stays whole and becomes smaller. What is set in far, such as a remark below a remark, is
-set in less on a phone. A long name may be broken after a point, a stroke or an equals sign, and a
-ClassOfManyWords before a capital; a name is long at 13 characters in a table, and at 27 elsewhere.
+set in less on a phone. A long name may be broken after a point, a stroke or an equals sign, before
+a quotation, and a ClassOfManyWords before a capital; a name is long at 13 characters in a table,
+and at 27 elsewhere.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _comment(found: re.Match[str]) -> str:
 
 def _breakable(name: re.Match[str]) -> str:
     words = WORDS.sub(lambda word: re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", word[0]), name[0])
-    return re.sub(r"(?<=[_./=,])(?=\w)", "<wbr>", words)
+    return re.sub(r"(?<=[_./=,])(?=\w)|(?<=\()(?=&quot;)", "<wbr>", words)
 
 
 def fit(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

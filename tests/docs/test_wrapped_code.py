@@ -68,6 +68,8 @@ def test_a_long_name_in_a_table_is_broken_only_at_its_joints() -> None:
     assert found.count("<wbr>") == 3 and "actor.<wbr>kl_<wbr>loss_<wbr>coef" in found
     found = wrapped_code.fitted(f"<table>{name.format('StopTrainingOnRewardThreshold(9)')}</table>")
     assert ">Stop<wbr>Training<wbr>On<wbr>Reward<wbr>Threshold(9)<" in found
+    found = wrapped_code.fitted(f"<table>{name.format('RecurrentPPO(&quot;MlpLstm&quot;')}</table>")
+    assert "RecurrentPPO(<wbr>&quot;MlpLstm&quot;<" in found
 
 
 def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_its_joints() -> None:
