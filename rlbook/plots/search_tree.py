@@ -48,7 +48,11 @@ STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stro
   .picture rect { fill: var(--paper); }
   .picture text[stroke] { fill: var(--ink); stroke: var(--paper); }
   .picture :is(circle, polygon) { stroke: var(--ink); }
-  @media (max-width: 30rem) { .picture { overflow-x: auto; } .picture svg { max-width: none; width: auto; height: 20rem; } }"""
+  @media (max-width: 30rem) {
+    .picture { overflow-x: auto; }
+    .picture svg { max-width: none; width: auto; height: 20rem; }
+    .picture::before { content: "← the tree is wider: scroll it →"; display: block; position: sticky; left: 0; text-align: center; }
+  }"""
 
 
 def search_tree_svg(
