@@ -526,6 +526,21 @@ def test_an_assignment_is_late_or_missing_once_however_many_criteria_it_has(
     assert (row(EMPTY, EMPTY, EMPTY).missing, row(MISSING).missing) == (1, 1)
 
 
+def test_a_week_has_the_points_of_its_exercises_and_an_assignment_those_of_its_criteria() -> None:
+    marks = [
+        Mark("ann", week, name, "", RIGHT, points, "", False, points, assignment)
+        for week, name, points, assignment in (
+            (5, "returns", 1, ""),
+            (6, "td_target", 1, ""),
+            (6, "dqn_catch: update", 4, "dqn_catch"),
+            (6, "dqn_catch: trains", 3, "dqn_catch"),
+        )
+    ]
+    row = MarkRow("ann", tuple(marks))
+    assert [row.points(week) for week in (5, 6, 7)] == [1, 1, 0]
+    assert row.points_of("dqn_catch") == 4 + 3 and row.points() == row.total == 1 + 1 + 4 + 3
+
+
 @in_a_sandbox
 @pytest.mark.slow
 def test_a_class_hands_assignments_in(

@@ -165,6 +165,21 @@ def test_groups_come_one_behind_the_other_with_their_sizes() -> None:
     assert torch.equal(batch.episodes.action[0], batch.episodes.action[2])
 
 
+def walk(pays: float) -> Episode:
+    return Episode(np.zeros((1, 1), np.float32), np.array([0]), np.array([pays], np.float32))
+
+
+@pytest.mark.parametrize("count", [6, 7, 8])
+def test_ranked_groups_are_of_neighbours_best_first_without_the_remainder(count: int) -> None:
+    data = Groups.from_ranked([walk(pays) for pays in (1, 3, 2, 6, 4, 5, 9, 8)[:count]], 3)
+    assert [[e.episode_return for e in group] for group in data.groups] == [[3, 2, 1], [6, 5, 4]]
+    batch = data[np.array([1, 0])]
+    assert batch.returns.tolist() == [6, 5, 4, 3, 2, 1]
+    best = batch.best(2)
+    assert best.returns.tolist() == [6, 5, 3, 2] and best.sizes.tolist() == [2, 2]
+    assert batch.best(9).sizes.tolist() == [3, 3]
+
+
 def test_an_episode_without_actions_or_observations_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one action"):
         Episode(np.zeros((0, 1)), np.zeros(0))

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from closeness import near
+from closeness import near, widths
 from gymnasium import spaces
 
 import rlbook
@@ -59,6 +59,22 @@ def test_rnd_pays_less_for_what_was_seen_often_than_for_what_is_new() -> None:
         new = score(bonus, [3, 3], [0, 0], [True, False])
         assert np.mean(late[-20:]) < np.mean(early) / 2
         assert new[0] > 2 * np.mean(late[-20:]) and new[1] == 0.0
+
+
+def test_rnds_bonus_is_the_error_in_units_of_the_errors_so_far_of_observations_clipped_at_5() -> (
+    None
+):
+    """29 rows of 0 and one of 100: standardised, these are -0.19 and 5.39."""
+    bonus = RandomDistillation(spaces.Box(0.0, 100.0, (1,), np.float32), 2.0, rng_for(0, "bonus"))
+    rows = np.zeros((30, 1), dtype=np.float32)
+    rows[-1] = 100.0
+    shown = np.minimum((rows - rows.mean()) / rows.std(), 5.0)
+    with torch.no_grad():
+        x = torch.from_numpy(shown)
+        error = (bonus.predictor(x) - bonus.target(x)).square().mean(-1).double().numpy()
+    found, _ = bonus.score_steps(rows, np.zeros(30), rows, np.zeros(30, dtype=bool))
+    expected, terms = 2.0 * error / np.sqrt((error**2).mean()), widths(bonus.predictor)
+    assert found == near(expected, dtype="float32", terms=terms, size=10.0 * expected.max())
 
 
 class Ticks(gymnasium.Env):

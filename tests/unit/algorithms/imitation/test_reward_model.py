@@ -16,8 +16,8 @@ from closeness import assert_near, near, widths
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.algorithms.imitation.preference_scores import member_averages
-from rlbook.algorithms.imitation.reward_model import RewardModel
+from rlbook.algorithms.imitation.preference_scores import member_averages, member_scores
+from rlbook.algorithms.imitation.reward_model import RewardModel, reward_model_loss
 from rlbook.data import Episode, Groups, Pairs
 from rlbook.errors import RequestError, TrainingError
 from rlbook.functional.post_training.preference_losses import (
@@ -209,6 +209,18 @@ def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None
         each.std(0, ddof=1), **rounded
     )
     assert len({float(one[0]) for one in each}) == 3
+
+
+def test_the_disagreement_is_over_the_members_of_an_episodes_score() -> None:
+    agent, data = agent_for("Maze-v0", **ENSEMBLE), Pairs([WALKS[0]] * 2, [WALKS[1], WALKS[2]])
+    batch = data[np.arange(2)]
+    config = agent.config
+    found = float(reward_model_loss(agent.network, batch, config=config).metrics["disagreement"])
+    with torch.no_grad():
+        scores = torch.cat([member_scores(agent.network, side) for side in batch[:2]], dim=1)
+    each = scores.double().numpy()  # [K, 4]
+    expected = np.mean([np.std(of_episode, ddof=1) for of_episode in each.T])
+    assert found == near(expected, dtype="float32", terms=len(each) * 4, size=np.abs(each).max())
 
 
 def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> None:

@@ -55,6 +55,21 @@ def test_detail_1_a_rollout_is_so_many_steps_of_every_stream(stage: Make, script
         assert sizes == [steps * num_envs] * 3 and theatre.interaction.steps == 3 * steps * num_envs
 
 
+def test_a_rollout_tells_how_much_of_its_targets_the_critic_explained(
+    stage: Make, scripted: Make
+) -> None:
+    """1 - Var(target - V) / Var(target), of V before the update."""
+    theatre = stage("ppo", scripted(), rollout_steps=25)
+    theatre.collect(25)
+    batch, metrics = theatre.agent.prepare()
+    value, target = (field.double().numpy() for field in (batch.value, batch.target))
+    left, whole = (target - value).var(ddof=1), target.var(ddof=1)
+    assert left > 0.1 * whole
+    assert metrics["explained_variance"] == near(
+        1 - left / whole, dtype="float32", terms=len(batch), size=1 + left / whole
+    )
+
+
 def test_detail_2_orthogonal_weights_start_with_a_nearly_uniform_policy(ready: Make) -> None:
     """Gain 0.01 in front of the logits: the entropy starts at ln 3. Uniform weights of torch's size
     do not."""
