@@ -183,11 +183,15 @@ def bar_format(head: str, tail: str, ends: bool, width: int) -> str:
 
 
 def _short(count: int) -> str:
-    """A count in at most five characters: 500, 12.5k, 2M."""
-    for scale, letter in ((1e6, "M"), (1e3, "k")):
-        if count >= 10 * scale or (count >= scale and count % (scale / 10) == 0):
-            return f"{count / scale:.1f}".removesuffix(".0") + letter
-    return str(count)
+    """A count in at most five characters: 500, 1234, 12.5k, 123k, 1.23M, 2M."""
+    if count < 1_000 or (count < 10_000 and count % 100):
+        return str(count)
+    scale, letter = next(
+        (scale, letter)
+        for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+        if count >= 0.9995 * scale  # from where three digits round up to it
+    )
+    return f"{count / scale:.3g}{letter}"
 
 
 def _note(text: str) -> str:

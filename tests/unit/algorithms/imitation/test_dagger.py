@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,21 @@ def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: in
         and (np.concatenate(agent.labels) == 3).all()
         and agent.new == 20
     )
+
+
+def test_the_agreement_is_that_of_the_states_since_the_last_fit() -> None:
+    config = DAggerConfig(rollout_steps=5, gradient_steps=1)
+    env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 4, config)
+    asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
+    agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
+    agent.policy.actor.layers[-1].bias.data[3] = 1.0  # what the expert does, always
+    obs, _ = asked.reset(seed=0)
+    seen, step = env.adaptation.observe(obs), SimpleNamespace(reward=np.zeros(4))  # type: ignore[misc]
+    for fits in (1, 2):
+        for _ in range(5):
+            agent.act(seen)
+            told = agent.learn(step)  # type: ignore[arg-type]
+        assert told["agreement"] == 1.0 and told["labels"] == 20 * fits
 
 
 def test_the_loss_is_the_experts_action_under_the_policy() -> None:

@@ -1,0 +1,66 @@
+"""What a progress bar says: how much of which budget is done, and counts that stay short."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlbook.interaction.budget import Budget
+from rlbook.runs.progress import _short, done_and_total, recent_return
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1k"),
+        (1_234, "1234"),
+        (9_500, "9.5k"),
+        (12_500, "12.5k"),
+        (123_456, "123k"),
+        (999_499, "999k"),
+        (999_600, "1M"),
+        (1_234_567, "1.23M"),
+        (2_000_000, "2M"),
+        (50_000_000, "50M"),
+        (10**9, "1G"),
+    ],
+)
+def test_a_count_has_five_characters_at_most(count: int, text: str) -> None:
+    assert _short(count) == text and len(text) <= 5
+
+
+def run(budget: Budget, *, steps: int, episodes: int = 0, passes: float = 0.0) -> Any:
+    """A run that has come so far."""
+    return SimpleNamespace(
+        request=SimpleNamespace(budget=budget),
+        agent=SimpleNamespace(progress=budget.progress(steps, episodes, passes)),
+        steps=steps,
+        passes=passes,
+        unit="steps",
+        episode_returns=[0.0] * episodes,
+        metrics=[],
+    )
+
+
+def test_the_bar_counts_what_ends_the_run_first() -> None:
+    both = Budget(1_000, 10)
+    assert done_and_total(run(both, steps=500, episodes=3)) == (500, 1_000, "steps")
+    assert done_and_total(run(both, steps=500, episodes=6)) == (6, 10, "episodes")
+    assert done_and_total(run(Budget(None, 10), steps=500, episodes=3)) == (3, 10, "episodes")
+    read = Budget(1_000, None, 4)
+    assert done_and_total(run(read, steps=200, passes=2.5)) == (2, 4, "passes")
+    assert done_and_total(run(read, steps=900, passes=2.5)) == (900, 1_000, "steps")
+    planner = run(both, steps=7)
+    planner.unit = "sweeps"
+    assert done_and_total(planner) == (7, None, "sweeps")
+
+
+def test_the_return_is_that_of_the_last_report_in_which_an_episode_ended() -> None:
+    some = run(Budget(10, None), steps=0)
+    assert recent_return(some) is None
+    some.metrics = [{"return": 1.0}, {"return": 2.0}, {"step": 3}, {"return": None}]
+    assert recent_return(some) == 2.0
