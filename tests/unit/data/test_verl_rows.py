@@ -35,6 +35,10 @@ def test_a_row_has_verls_columns() -> None:
         "reward_model": {"style": "rule", "ground_truth": "2"},
         "extra_info": {"split": "train", "index": 7, "level": 3},
     }
+    own = {"extra_info": {"index": 3, "level": 1}, "level": 2, "ability": "algebra"}
+    kept = row(Example("1+1=", "2", own), 7)  # what verl put there stays as it was
+    assert kept["extra_info"] == {"split": "train", "index": 3, "level": 1}
+    assert kept["ability"] == "algebra"
     with pytest.raises(
         ValueError,
         match="example 4 of split 'train' has no answer, but verl's format requires a ground truth",

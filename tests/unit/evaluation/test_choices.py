@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from closeness import near
+from closeness import near, widths
 
 import rlbook
 from rlbook.cli.main import main
@@ -22,6 +23,8 @@ from rlbook.evaluation.episodes import evaluate_samples
 from rlbook.evaluation.lm_eval_tasks.held_out_rows import held_out_rows, score_answer
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 TASKS = Path(lm_eval_tasks.__path__[0])
 
@@ -52,6 +55,24 @@ def test_a_short_choice_has_a_head_start_that_the_norm_takes_away() -> None:
     questions = [ChoiceQuestion(0, "x", ("1", "100"), 1), ChoiceQuestion(1, "y", ("1", "100"), 0)]
     found = choose(np.array([[-2.0, -3.0], [-2.0, -3.0]]), questions)
     assert found.acc.tolist() == [0.0, 1.0] and found.acc_norm.tolist() == [1.0, 0.0]
+
+
+def test_a_choice_is_its_characters_without_the_ending_after_a_held_out_prompt() -> None:
+    run = Run(Request.build("grpo", "Addition-v0"))
+    env: Any = run.request.recipe.for_evaluation().make().unwrapped
+    found = evaluate_choices(run.agent, run.request.recipe, 2, prompts=4)
+    assert [question.text for question in found.questions] == list(env.rules.texts[:4])
+    policy: Any = run.agent.policy  # type: ignore[attr-defined]
+    for number, question in enumerate(found.questions):
+        for place, choice in enumerate(question.choices):
+            ids, total = [*env.rules.prompt_ids(number)], 0.0
+            for token in env.rules.codec.encode_answer(choice)[: len(choice)]:
+                obs = {"tokens": torch.tensor([ids]), "length": torch.tensor([len(ids)])}
+                total += policy.distribution(obs).log_prob(torch.tensor([token])).item()
+                ids.append(token)
+            assert found.log_likelihood[number, place] == near(
+                total, dtype="float32", terms=3 * widths(policy), size=8.5
+            )
 
 
 def test_it_needs_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
