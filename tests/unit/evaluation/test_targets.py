@@ -139,6 +139,13 @@ def test_a_run_reads_another_environment_with_its_own_tokens(model: str, rows: P
     assert len(rlbook.evaluate(run, "Chat-v0", 3, env_kwargs=there).returns) == 3
 
 
+def test_an_agent_is_judged_on_held_out_prompts_where_the_environment_has_an_id() -> None:
+    agent = Run(Request.build("grpo", "Addition-v0")).agent
+    named, made = find_target(agent, "Addition-v0"), find_target(agent, rlbook.make("Addition-v0"))
+    assert named.played.kwargs["split"] == "held_out" and named.played != named.recipe
+    assert made.played == made.recipe
+
+
 def test_the_start_of_a_run_meets_it_on_other_prompts(rows: Path) -> None:
     before = evaluate_before(begun(), "start", 2, env_kwargs={"data": str(rows)})
     assert len(before.samples) == 3

@@ -88,6 +88,14 @@ def test_polynomials_and_cosines() -> None:
         waves.active(np.array([0.3, -0.5]))
 
 
+@pytest.mark.parametrize("name", ["aggregate", "tiles", "polynomial", "fourier"])
+def test_what_is_outside_of_the_box_is_seen_at_its_edge(name: str) -> None:
+    found = made(SQUARE, features=name, low=[0.0, -1.0], high=[0.5, 1.0])
+    outside, edge = np.array([[9.0, 0.3], [-9.0, 1.5]]), np.array([[0.5, 0.3], [0.0, 1.0]])
+    assert found.vector(outside).tolist() == found.vector(edge).tolist()
+    assert (found.vector(edge) != found.vector(edge - [0.2, 0.3])).any(axis=-1).all()
+
+
 def test_features_may_be_given_for_each_state() -> None:
     rows = made(spaces.Discrete(2), features=[[2, 0, 1], [0, 2, 1]])
     assert rows.num_features == 3 and not rows.binary

@@ -196,6 +196,15 @@ def test_the_action_in_the_target_is_the_action_taken_next() -> None:
         assert len({agent.act(1) for _ in range(50)}) == 4
 
 
+@pytest.mark.parametrize("kind", [NStepTD, NStepSarsa])
+def test_the_error_of_an_episode_shorter_than_n_is_the_mean_over_its_steps(kind: Any) -> None:
+    """Rewards 1 and 4, γ = ½, from 0: the returns are 3 and 4."""
+    env: Any = Spaces(3, 2)
+    agent = kind(env, kind.Config(n=9, alpha=Constant(1.0), gamma=0.5))
+    shown = episode(agent, [0, 1], [1.0, 4.0], 2)
+    assert [item.get("td_error") for item in shown] == [None, (3 + 4) / 2]
+
+
 @pytest.mark.parametrize("n", [1, 3, 40])
 def test_a_restored_agent_goes_on_in_the_middle_of_an_episode(n: int) -> None:
     env: Any = Spaces(6, 3)
