@@ -15,6 +15,7 @@ from rlbook.evaluation.optimal_return import (
     network_return,
     optimal_return,
     random_return,
+    solving_return,
 )
 from rlbook.interaction.environments import EnvRecipe
 
@@ -114,3 +115,12 @@ def test_a_policy_for_blackjack_is_worth_what_it_earns() -> None:
     games = rlbook.evaluate(run, episodes=5_000, seed=0)
     # a game pays -1, 0 or 1: a standard deviation of at most 1
     assert abs(games.mean - exact) < 4 / np.sqrt(len(games.returns))
+
+
+def test_an_environment_is_solved_within_2_percent_of_the_optimum_or_within_002_of_a_small_one() -> (
+    None
+):
+    cliff, lake = (EnvRecipe.from_env(name) for name in ("CliffWalking-v1", "FrozenLake-v1"))
+    assert optimal_return(cliff) == -13 and solving_return(cliff) == near(-13 - 0.02 * 13)
+    best = optimal_return(lake)
+    assert best is not None and 0.7 < best < 0.8 and solving_return(lake) == near(best - 0.02)

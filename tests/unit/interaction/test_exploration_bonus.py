@@ -18,6 +18,9 @@ import rlbook
 from rlbook.errors import RequestError
 from rlbook.functional.exploration_bonuses import count_bonus
 from rlbook.interaction.exploration_bonus import CountBonus
+from rlbook.interaction.guards import METRICS
+from rlbook.interaction.learned_reward import PaidVectorEnv
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.networks.random_distillation import RandomDistillation
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -90,6 +93,31 @@ class Ticks(gymnasium.Env):
     def step(self, action: int) -> Any:
         self.place += 1
         return self.place, 1.0, self.place == 3, False, {}
+
+
+class Until(Ticks):
+    """The same for so many steps."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def step(self, action: int) -> Any:
+        self.place += 1
+        return self.place, 1.0, self.place == self.length, False, {}
+
+
+def test_what_the_environment_pays_is_added_up_for_each_episode_by_itself() -> None:
+    """Episodes of two and of three steps side by side; the first begins again in between."""
+    many = PaidVectorEnv(SyncVector([Until(2), Until(3)]), CountBonus(0.5), added=True)
+    many.reset(seed=0)
+    told = []
+    for _ in range(4):
+        _, _, over, _, info = many.step(np.zeros(2, dtype=np.int64))
+        told.append(info[METRICS]["true_return"].tolist())
+        if over.any():
+            many.reset(options={"reset_mask": over})
+    nan = np.nan
+    np.testing.assert_array_equal(told, [[nan, nan], [2.0, nan], [nan, 3.0], [2.0, nan]])
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "reinforce", "sac"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from rlbook.interaction.guards import METRICS
 from rlbook.llm.environments.token_env import (
     Addition,
     AdditionVector,
@@ -239,6 +240,19 @@ def test_a_stream_that_has_ended_waits() -> None:
     assert ended["length"].tolist() == [8, 8]  # what was handed out stays as it was
     fresh, _ = env.reset(options={"reset_mask": np.array([True, False])})
     assert fresh["length"].tolist() == [7, 9] and not env.rows.terminated.any()
+
+
+def test_what_each_reward_says_is_said_of_texts_that_ended_alone() -> None:
+    env = AdditionVector(3, split="held_out", reward={"exact": 1.0, "prefix": 0.5})
+    env.reset(seed=0)
+    digit, eos = IDS[env.rules.answers[0][0]], env.rules.codec.eos
+    *_, info = env.step(np.array([digit, eos, digit]))
+    np.testing.assert_array_equal(info[METRICS]["reward/exact"], [np.nan, 0.0, np.nan])
+    _, reward, *_, info = env.step(np.array([eos, digit, digit]))
+    right = 1 / (len(env.rules.answers[0]) + 1)  # one digit of them, and the ending counts too
+    assert reward.tolist() == [0.5 * right, 0.0, 0.0]
+    np.testing.assert_array_equal(info[METRICS]["reward/prefix"], [right, np.nan, np.nan])
+    assert METRICS not in env.step(np.array([eos, eos, digit]))[-1]
 
 
 @pytest.mark.parametrize("streams", [1, 7, 512])
