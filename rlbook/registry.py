@@ -337,7 +337,7 @@ def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
         elif agent.sources() == ("data",) or {"advice", "demonstrations"} & set(agent.uses):
             check_teachable(agent, env)
         elif "teacher" in agent.uses:
-            raise ValueError("it needs a teacher (--teacher)")
+            raise ValueError("it needs a teacher (--teacher, teacher=…)")
     except NoModel:  # then a planner has one estimated
         return None
     except ValueError as error:
@@ -360,13 +360,17 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     if "demonstrations" in agent.uses:
         check_comparable(env)
     if "expert" not in agent.uses:
-        raise ValueError("it learns only from recorded data (--data)")
+        raise ValueError("it learns only from recorded data (--data, data=…)")
     if hasattr(env.unwrapped, "answers"):
         return
     try:
         exact_planner(env)
     except ValueError as error:
-        wanted = "an expert (--expert)" if asks else "recorded data or an expert (--data, --expert)"
+        wanted = (
+            "an expert (--expert, expert=…)"
+            if asks
+            else "recorded data or an expert (--data or --expert, data=… or expert=…)"
+        )
         raise ValueError(f"it needs {wanted}, since {error}") from None
 
 
@@ -396,7 +400,7 @@ def check_rankable(env: gymnasium.Env) -> None:
     raise ValueError(
         "it learns from random episodes that differ in their return, but here all return"
         f" {first:g};"
-        " give data (--data)"
+        " give data (--data, data=…)"
     )
 
 

@@ -144,7 +144,7 @@ def example_of(row: Row) -> Example:
     if text.alone:
         raise ValueError(
             "a row of 'text' alone has no prompt to be answered; sft learns such rows as data"
-            " (--data FILE), and the environment needs rows with prompts"
+            " (--data FILE, data=…), and the environment needs rows with prompts"
         )
     if not isinstance(text.prompt, str) and not all(
         isinstance(message, dict) for message in text.prompt

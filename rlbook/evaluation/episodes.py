@@ -206,7 +206,7 @@ def evaluate_before(
     if str(before) == START and not Path(before).exists():
         if run is None:
             raise RequestError(
-                f"{START} is a run before it learned anything, and {after} is no run"
+                f"{START} is a run before it learned anything, and {after} is not a run"
             )
         agent = Run(run.request).agent
     elif folder := language_model_folder(before):

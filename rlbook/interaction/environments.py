@@ -212,7 +212,7 @@ class EnvRecipe:
             module = env.split(":", 1)[0] if ":" in env else None
             if PERMISSION in (kwargs or {}):
                 raise RequestError(
-                    f"{PERMISSION} is no argument of an environment; give --allow-import"
+                    f"{PERMISSION} is not an argument of an environment; give --allow-import"
                     " (allow_import=True)"
                 )
             return cls(

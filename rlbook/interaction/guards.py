@@ -51,7 +51,7 @@ def guarded_step(
     except Exception as error:
         if _is_foreign(env.action_space, action):
             raise TrainingError(
-                f"act gave {_short(action)} at step {step}, which is no action of {env.action_space}"
+                f"act gave {_short(action)} at step {step}, which is not an action of {env.action_space}"
             ) from error
         raise failure(error, step) from error
 

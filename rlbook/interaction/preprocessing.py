@@ -163,7 +163,7 @@ class Preprocessing:
         if self.max_and_skip > 1 and skipped != 1:
             raise RequestError(
                 f"max_and_skip {self.max_and_skip} needs single frames, and {name} skips"
-                f" {skipped} itself; give --env.frameskip 1"
+                f" {skipped} itself; give --env.frameskip 1 (env_kwargs={{'frameskip': 1}})"
             )
         needs_opencv = self.resize is not None or (atari and self._changes_frames)
         if needs_opencv and importlib.util.find_spec("cv2") is None:

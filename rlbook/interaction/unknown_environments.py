@@ -31,7 +31,8 @@ def not_in_module_message(module: str, env_id: str) -> str:
         return (
             f"{module!r} registers {env_id!r} with gym, which is not maintained, in place of"
             " gymnasium; shimmy makes an environment of gymnasium's of it:"
-            f" '{module}:GymV26Environment-v0' --env.env_id {env_id} (GymV21 before gym 0.26)"
+            f" '{module}:GymV26Environment-v0' --env.env_id {env_id}"
+            f" (env_kwargs={{'env_id': {env_id!r}}}; GymV21 before gym 0.26)"
         )
     package = module.split(".")[0]
     theirs = [name for name, spec in gymnasium.registry.items() if _module_of(spec) == package]

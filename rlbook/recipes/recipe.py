@@ -224,7 +224,7 @@ class Recipe:
             name=f"{name} of {where}",
         )
         if not callable(found):
-            raise RequestError(f"{where}: {name} is no function")
+            raise RequestError(f"{where}: {name} is not a function")
         return found
 
     def fill_places(self, value: object, folder: Path) -> Any:

@@ -99,7 +99,7 @@ def set_value(tree: Tree, path: list[str], value: object) -> None:
     for key in keys[:-1]:
         inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
-        raise RequestError(f"--{'.'.join(path)} goes into what is no mapping")
+        raise RequestError(f"--{'.'.join(path)} goes into something that is not a mapping")
     inside[keys[-1]] = value
 
 

@@ -57,7 +57,7 @@ def export(
         raise RequestError(
             f"{folder} holds several reward models, but a sequence classifier is a single one;"
             " train with"
-            " --members 1 to export it"
+            " --members 1 (members=1) to export it"
         )
     if network is None or env is None:
         raise RequestError(

@@ -86,9 +86,14 @@ def evaluation_cost(run: RunState, whole: float) -> str:
     evaluating = run.seconds.get("evaluate", 0.0)
     if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
         return ""
-    fewer = "--eval-episodes 5 makes it shorter, " if run.request.eval_episodes > 5 else ""
+    fewer = (
+        "--eval-episodes 5 (eval_episodes=5) makes it shorter, "
+        if run.request.eval_episodes > 5
+        else ""
+    )
     return (
-        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"
+        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0"
+        " (eval_every=0) leaves it out"
     )
 
 

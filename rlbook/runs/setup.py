@@ -251,7 +251,9 @@ def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
     """Raises RequestError if the environment's rewards include a reward model and none was
     given."""
     if model is None and model_weight(env) is not None:
-        raise RequestError("one of its rewards is 'model'; give --reward-model RUN")
+        raise RequestError(
+            "one of its rewards is 'model'; give --reward-model RUN (reward_model=…)"
+        )
 
 
 def _add_expert(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:

@@ -75,7 +75,7 @@ def _tensorboard(folder: Path) -> Iterator[Report]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise RequestError(
-            "--track tensorboard needs the tensorboard package: pip install 'rlbook[log]'"
+            "track tensorboard needs the tensorboard package: pip install 'rlbook[log]'"
         ) from None
     writers: list[Any] = []
 
@@ -101,12 +101,12 @@ def _wandb(folder: Path) -> Iterator[Report]:
         import wandb
     except ImportError:
         raise RequestError(
-            "--track wandb needs the wandb package: pip install 'rlbook[wandb]'"
+            "track wandb needs the wandb package: pip install 'rlbook[wandb]'"
         ) from None
     quiet = wandb.Settings(console="off", silent=True)
     if os.environ.get("WANDB_MODE") not in UNSENT and not _is_logged_in(wandb):
         raise RequestError(
-            "--track wandb needs an account: run `wandb login`, or set WANDB_MODE=offline"
+            "track wandb needs an account: run `wandb login`, or set WANDB_MODE=offline"
         )
     started: list[Any] = []
 

@@ -204,7 +204,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         (f"{ROWS}/next_obs", filled(NAN), "NaN"),
         (f"{ROWS}/reward", lambda kept: kept.double(), "reward must be float32"),
         (f"{ROWS}/reward", None, "lacks its reward"),
-        (f"{ROWS}/terminated", lambda kept: kept.long(), "are no booleans"),
+        (f"{ROWS}/terminated", lambda kept: kept.long(), "are not booleans"),
         ("agent/replay/priorities/values", filled(-1.0), "priorities"),
         ("agent/replay/priorities/largest", NAN, "not finite"),
         ("agent/replay/size", HUGE, "64 bits"),
@@ -245,10 +245,10 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         (
             "agent/rollout/log_probs/0",
             lambda kept: kept[:1],
-            "no log-probabilities of these actions",
+            "not log-probabilities of these actions",
         ),
         ("agent/rollout/log_probs", [], "one array of log-probabilities for each step"),
-        ("agent/rollout/steps/0", {}, "is no step"),
+        ("agent/rollout/steps/0", {}, "is not a step"),
         ("agent/kl_coef", NAN, "not finite"),
     ],
     "grpo": [

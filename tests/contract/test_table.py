@@ -120,7 +120,7 @@ def test_the_catalogue_that_list_reads_is_the_table() -> None:
 def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:
     others = TABLE.keys() - BOXES_ONLY - {"distillation"}
     assert {name: TABLE[name]["Maze-v0"] for name in others} == dict.fromkeys(others)
-    assert TABLE["distillation"]["Maze-v0"] == "it needs a teacher (--teacher)"
+    assert TABLE["distillation"]["Maze-v0"] == "it needs a teacher (--teacher, teacher=…)"
     assert {
         (TABLE[name]["Pendulum-v1"], "(Box)" in str(TABLE[name]["Maze-v0"])) for name in BOXES_ONLY
     } == {(None, True)}
@@ -193,7 +193,7 @@ def test_the_list_names_where_random_walks_cannot_be_ranked(algorithm: str) -> N
     walk returns -200."""
     said = (
         "it learns from random episodes that differ in their return, but here all return -200; give"
-        " data (--data)"
+        " data (--data, data=…)"
     )
     assert {env for env, reason in TABLE[algorithm].items() if reason is not None} == {
         "MountainCar-v0",

@@ -441,5 +441,5 @@ def test_an_environment_of_gym_before_gymnasium_is_told_apart(packages: Path) ->
     assert refusal("stranger_d:Old-v0", allow_import=True) == (
         "'stranger_d' registers 'Old-v0' with gym, which is not maintained, in place of gymnasium;"
         " shimmy makes an environment of gymnasium's of it: 'stranger_d:GymV26Environment-v0'"
-        " --env.env_id Old-v0 (GymV21 before gym 0.26)"
+        " --env.env_id Old-v0 (env_kwargs={'env_id': 'Old-v0'}; GymV21 before gym 0.26)"
     )

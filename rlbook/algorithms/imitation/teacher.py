@@ -77,7 +77,7 @@ def teacher_of(named: Agent | None, learner: Agent, value_temperature: float) ->
         RequestError: it has no probabilities, or sees or does something else.
     """
     if named is None:
-        raise ValueError("it needs a teacher (--teacher)")
+        raise ValueError("it needs a teacher (--teacher, teacher=…)")
     network = getattr(named, "q", None)
     if not isinstance(network, nn.Module):
         return reference_policy(named, learner, "teacher")

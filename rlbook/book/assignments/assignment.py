@@ -193,7 +193,7 @@ def find_difference(answer: object, wanted: object) -> str:
     try:
         found, exact = (np.asarray(item, dtype=np.float64) for item in (answer, wanted))
     except (TypeError, ValueError, OverflowError):
-        return "the answer is no array of numbers of the right shape"
+        return "the answer is not an array of numbers of the right shape"
     if found.shape != exact.shape:
         return f"the shape is {list(found.shape)} and should be {list(exact.shape)}"
     # float32 keeps 7 digits; three are left for the order of sums and for the optimiser's roots

@@ -164,7 +164,7 @@ def compare_answers(
     try:
         found = [np.asarray(answer, dtype=np.float64) for answer in answers]
     except (TypeError, ValueError, OverflowError):
-        return Judgement(FAILED, "it failed: an answer is no number and no array of numbers")
+        return Judgement(FAILED, "it failed: an answer is neither a number nor an array of numbers")
     exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
     place = next(
         (place for place, pair in enumerate(zip(found, exact, strict=True)) if not agree(*pair)),

@@ -123,7 +123,7 @@ def students(folder: Path) -> dict[str, list[Path]]:
         RequestError: no such folder, nothing in it, or files beside the students' folders.
     """
     if not folder.is_dir():
-        raise RequestError(f"{folder} is no folder")
+        raise RequestError(f"{folder} is not a folder")
     try:
         inside = sorted(
             path

@@ -355,7 +355,7 @@ def _lstd(x: Array, r: Array, following: Array, ended: Array, gamma: float = 0.9
     "linear-approximation",
     one_feature,
     {
-        "a time limit is no end: the next state's feature counts": (
+        "a time limit is not an end: the next state's feature counts": (
             lambda x, r, after, terminated, truncated: _lstd(x, r, after, terminated | truncated)
         ),
         "where the episode terminated nothing follows": (
@@ -388,7 +388,7 @@ def two_critics(rng: Generator) -> tuple[float, Array, bool, bool]:
     "maximum-entropy",
     two_critics,
     {
-        "a time limit is no end: the value of s' counts": lambda r, q, over, limit: r,
+        "a time limit is not an end: the value of s' counts": lambda r, q, over, limit: r,
         "where the episode terminated nothing follows": lambda r, q, over, limit: r + 0.9 * q.min(),
         "the lower of the two critics counts": lambda r, q, over, limit: (
             r + 0.9 * (not over) * q.mean()
@@ -545,7 +545,7 @@ def _last_two(rewards: Array, values: Array, last: float) -> Array:
     "policy-gradient",
     last_steps,
     {
-        "a time limit is no end: the value of the last state counts": (
+        "a time limit is not an end: the value of the last state counts": (
             lambda r, V, last, ending: _last_two(r, V, 0.0)
         ),
         "where the episode terminated, nothing follows": (
@@ -688,7 +688,7 @@ def _visits(V: float, returns: Array, alpha: float) -> float:
         bool(rng.random() < 0.5),
     ),
     {
-        "a time limit is no end: what would have followed counts": lambda r, q, over, cut: (
+        "a time limit is not an end: what would have followed counts": lambda r, q, over, cut: (
             r + 0.9 * (not over and not cut) * q.max()
         ),
         "where the episode terminated nothing follows": lambda r, q, over, cut: r + 0.9 * q.max(),

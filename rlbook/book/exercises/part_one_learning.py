@@ -148,7 +148,7 @@ def step_case(rng: Generator) -> tuple[float, float, float, bool, bool]:
     "temporal-difference",
     step_case,
     {
-        "a time limit is no end: the value of the state that was reached still counts": (
+        "a time limit is not an end: the value of the state that was reached still counts": (
             lambda V, after, reward, terminated, truncated: (
                 reward + 0.9 * (not (terminated or truncated)) * after - V
             )

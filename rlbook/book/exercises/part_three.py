@@ -194,7 +194,7 @@ def draw_masked(rng: Generator) -> tuple[Array, Array]:
     "learning-from-data",
     draw_masked,
     {
-        "padding is no token: divide by the number of tokens that count": lambda log_prob, mask: (
+        "padding is not a token: divide by the number of tokens that count": lambda log_prob, mask: (
             -float((log_prob * mask).mean())
         ),
         "this is the mean over texts of their means; every token counts alike here": (

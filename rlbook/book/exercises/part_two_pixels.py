@@ -25,7 +25,7 @@ def side_and_filter(rng: Generator) -> tuple[int, int, int, int]:
             (n + 2 * p - k) // s
         ),
         "pixels are added at both ends": lambda n, k, s, p: (n + p - k) // s + 1,
-        "what is left over at the end is no place: round down": lambda n, k, s, p: (
+        "what is left over at the end is not a place: round down": lambda n, k, s, p: (
             -((k - n - 2 * p) // s) + 1
         ),
         "a filter that begins at a pixel needs k - 1 more: subtract its size": (
@@ -182,7 +182,7 @@ def targets(reward: Array, next_q: Array, ended: Array) -> Array:
         "after a lost life nothing follows, either": lambda r, q, over, lost, cut: targets(
             r, q, over
         ),
-        "a time limit is no ending: the estimate goes on beyond it": (
+        "a time limit is not an ending: the estimate goes on beyond it": (
             lambda r, q, over, lost, cut: targets(r, q, over | lost | cut)
         ),
         "the game's end is an ending, too": lambda r, q, over, lost, cut: targets(r, q, lost),

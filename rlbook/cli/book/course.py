@@ -193,7 +193,7 @@ def _grade(
         raise RequestError(f"seconds must be a number in [0.1, {LONGEST:,.0f}], got {seconds!r}")
     alone = bool(options.gradescope)
     if alone and not folder.is_dir():
-        raise RequestError(f"{folder} is no folder")
+        raise RequestError(f"{folder} is not a folder")
     if not alone:
         students(folder)
     wanted = (

@@ -122,7 +122,7 @@ class DynaMaze(TabularEnv):
         """The model of a maze that does not change. Raises ValueError if it does."""
         if self.changes:
             raise ValueError(
-                f"DynaMaze changes after {self.change_at} steps, so it is no single model: use"
+                f"DynaMaze changes after {self.change_at} steps, so it is not a single model: use"
                 " phases, or changed=True."
             )
         return self._model

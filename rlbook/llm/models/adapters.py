@@ -179,7 +179,7 @@ def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
         if name not in OWN + PEFT_ONLY:
             hint = did_you_mean(name, OWN + PEFT_ONLY)
             raise ValueError(
-                f"adapter: {name!r} is no setting of an adapter here{hint} (they are:"
+                f"adapter: {name!r} is not a setting of an adapter here{hint} (they are:"
                 f" {', '.join(OWN + PEFT_ONLY)})"
             )
     return {name: value for name, value in settings.items() if not _asks_nothing(name, value)}

@@ -56,12 +56,12 @@ def export_language_model(
     adapted = is_peft(model) or any(lora_layers(model))
     if merge and not adapted:
         raise RequestError(
-            "--merge adds an adapter to the model, and this run trained none; leave it out"
+            "merge adds an adapter to the model, and this run trained none; leave it out"
         )
     if isinstance(network, CompletionReward):
         if adapted and not merge:
             raise RequestError(
-                "a reward model is exported whole: give --merge, which adds its adapter to the"
+                "a reward model is exported whole: give --merge (merge=True), which adds its adapter to the"
                 " model"
             )
         written: Any = _classifier(network, tokenizer)

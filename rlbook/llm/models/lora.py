@@ -223,7 +223,7 @@ def _matching(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list
         found = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:
         raise ValueError(
-            f"adapter: target_modules {pattern[:60]!r} is no regular expression ({error})"
+            f"adapter: target_modules {pattern[:60]!r} is not a regular expression ({error})"
         ) from None
     if not found:
         raise ValueError(

@@ -117,5 +117,6 @@ def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
         (
             f"memory: about {parts.total / 1e9:.1f} GB ({listed}), of {has / 1e9:.0f} in this"
             " machine; micro_batch_size lowers it, and so does --model.gradient_checkpointing true"
+            " (model={'gradient_checkpointing': True})"
         ),
     )

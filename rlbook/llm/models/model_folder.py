@@ -236,7 +236,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
         if not name.endswith(".safetensors") or Path(name).name != name:
             _refuse(
                 folder,
-                f"names {name[:80]!r} in its {INDEX}, which is no safetensors file of the folder",
+                f"names {name[:80]!r} in its {INDEX}, which is not a safetensors file of the folder",
             )
         if not (folder / name).is_file():
             _refuse(folder, f"has no file named {name[:80]}")

@@ -29,7 +29,7 @@ def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) 
     """
     wanted = number(right_answer(completion))
     if wanted is None:
-        raise ValueError(f"the answer {completion.answer!r} is no number")
+        raise ValueError(f"the answer {completion.answer!r} is not a number")
     _, found, text = completion.text.rpartition(after) if after else ("", "", completion.text)
     if after and not found:
         return 0.0

@@ -305,5 +305,5 @@ async def _only_model(client: AsyncOpenAI, where: str) -> str:
     except openai.OpenAIError as error:
         raise RequestError(server_complaint(error, where)) from None
     if len(names) != 1:
-        raise RequestError(f"{where} has {len(names)} models; name one with --model")
+        raise RequestError(f"{where} has {len(names)} models; name one with --model (model=…)")
     return names[0]

@@ -165,7 +165,9 @@ def _notes(record: TokenRecord, shown: int) -> list[str]:
     if shown < len(record.moments):
         notes.append(f"{shown} of the {len(record.moments)} records are shown, evenly chosen.")
     if shown == 1:
-        notes.append("There is one record. Train with --inspect N to record at every report.")
+        notes.append(
+            "There is one record. Train with --inspect N (inspect=N) to record at every report."
+        )
     return notes
 
 

@@ -116,7 +116,7 @@ def _job_of(target: str, request: Request, run: Run | None, folder: Path, home: 
     made = request.recipe.make().unwrapped
     if getattr(made, "policy_kind", None) != "language_model":
         raise RequestError(
-            f"{request.recipe.name} is no token environment, and {TARGETS[target]} trains language"
+            f"{request.recipe.name} is not a token environment, and {TARGETS[target]} trains language"
             " models alone"
         )
     env: Any = made

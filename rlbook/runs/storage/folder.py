@@ -78,7 +78,7 @@ def read_config(folder: Path) -> tuple[str, str]:
         data = read_file(folder / CONFIG, CONFIG_LIMIT)
     except FileNotFoundError:
         unbegun = (
-            " and was stopped before it began: train anew, without --resume"
+            " and was stopped before it began: train anew, without --resume (resume=True)"
             if latest(folder) == 0
             else ""
         )

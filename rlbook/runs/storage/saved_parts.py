@@ -94,7 +94,7 @@ def _check_rollout(value: dict[str, Any], where: str) -> None:
         raise StateError(f"{where} must have one array of log-probabilities for each step")
     for index, (step, log_prob) in enumerate(zip(steps, log_probs, strict=True)):
         if not isinstance(step, dict) or not {"obs", "action", "reward"} <= step.keys():
-            raise StateError(f"{where}/steps/{index} is no step")
+            raise StateError(f"{where}/steps/{index} is not a step")
         _check_log_prob(log_prob, f"{where}/log_probs/{index}", None, _shape(step["reward"]))
 
 
@@ -103,7 +103,7 @@ def _check_log_prob(
 ) -> None:
     """Checks log-probabilities; `shape` is the required shape, or None for any."""
     if _kind(value) != "f" or (shape is not None and _shape(value) != tuple(shape)):
-        raise StateError(f"{where} are no log-probabilities of these actions")
+        raise StateError(f"{where} are not log-probabilities of these actions")
     most = LARGEST_LOG_PROB * max(1, math.prod(getattr(action, "shape", None) or ()))
     if _size(value) and not -most <= float(_least(value)) <= float(_most(value)) <= most:
         raise StateError(f"{where} holds a log-probability that no sampled action can have")
@@ -119,7 +119,7 @@ def _check_steps(value: dict[str, Any], where: str, observation: Space, action: 
             _check_observations(value[name], observation, f"{where}/{name}", lead)
     reward = value.get("reward")
     if reward is not None and (_kind(reward) not in ("f", float) or _shape(reward) != lead):
-        raise StateError(f"{where}/reward are no rewards of these actions")
+        raise StateError(f"{where}/reward are not rewards of these actions")
     lasting = not WITH_NEXT.isdisjoint(value)
     if lasting and (reward is None or value.get("terminated") is None):
         raise StateError(f"{where} lacks its reward, or whether the episode ended")
@@ -128,7 +128,7 @@ def _check_steps(value: dict[str, Any], where: str, observation: Space, action: 
     for name in _FLAGS:
         flag = value.get(name)
         if flag is not None and (_kind(flag) not in ("b", bool) or _shape(flag) != lead):
-            raise StateError(f"{where}/{name} are no booleans, one for each action")
+            raise StateError(f"{where}/{name} are not booleans, one for each action")
 
 
 def _check_actions(value: object, space: Space, where: str) -> None:

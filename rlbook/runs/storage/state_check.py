@@ -105,7 +105,7 @@ def check_report(report: object, marks: int) -> None:
     if best is not None and not (
         isinstance(best, list) and len(best) == 2 and is_count(best[0]) and _is_number(best[1])
     ):
-        raise StateError("report/best is no step and score")
+        raise StateError("report/best is not a step and a score")
     if not isinstance(log, dict) or not all(map(is_count, log.values())):
         raise StateError("report/log holds no lengths of files")
     digests = report.get("log_sha256", {})

@@ -675,7 +675,7 @@ def test_the_key_earns_every_point_in_the_sandbox(name: str) -> None:
     [
         (["start", "mine", "--assignments", "dqn_cach"], "did you mean 'dqn_catch'"),
         (["start", "mine", "--assignments", "dqn_catch", "--seed", "-1"], "seed"),
-        (["grade", "class", "--assignments", "all", "--gradescope", "r.json"], "is no folder"),
+        (["grade", "class", "--assignments", "all", "--gradescope", "r.json"], "is not a folder"),
         (["key"], "one folder"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_class_is_graded_whatever_it_hands_in(
         assert line in shown
     for said in (
         "did not end within 1 seconds",
-        "an answer is no number",
+        "an answer is neither a number",
         "defines no function 'two_averages'; it has 'two_average'",
         "importance_weights.py cannot be read as Python",
         "zoe: cannot read notes.py",
@@ -220,7 +220,7 @@ def test_a_file_that_does_not_parse_is_named_for_each_function_in_it(tmp_path: P
 
 
 def test_who_is_a_student(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="is no folder"):
+    with pytest.raises(RequestError, match="is not a folder"):
         students(tmp_path / "none")
     with pytest.raises(RequestError, match="holds no students' folders and no Python files"):
         students(tmp_path)
@@ -253,7 +253,7 @@ def test_a_day_ends_at_midnight() -> None:
         (["course", "start"], "one folder"),
         (["course", "start", "mine", "--weeks", "0"], "weeks 1 to 12"),
         (["course", "start", "mine", "--weks", "1"], "--weks"),
-        (["course", "grade", "class"], "is no folder"),
+        (["course", "grade", "class"], "is not a folder"),
         (["course", "grade", "class", "--due", "soon"], "a date is written as"),
         (["course", "grade", "class", "--jobs", "0"], "jobs"),
         (["course", "grade", "class", "--seconds", "x"], "seconds"),

@@ -25,7 +25,7 @@ from rlbook.recipes.run_recipe import run_recipe
         ("46", True, 0.5),  # the number, without its unit
         ("41c", True, 0.5 * (1 - 5 / 20) + 0.5),
         ("99c", True, 0.5),  # the unit alone
-        ("46cc", True, 0.5),  # "46c" is no number
+        ("46cc", True, 0.5),  # "46c" is not a number
         ("46c", False, 0.5),  # never ended
         ("", True, 0.0),
     ],

@@ -210,7 +210,7 @@ def test_a_maze_that_changes_is_no_single_model() -> None:
             )
         with pytest.raises(
             ValueError,
-            match=rf"^DynaMaze changes after {change_at} steps, so it is no single model",
+            match=rf"^DynaMaze changes after {change_at} steps, so it is not a single model",
         ):
             env.model()
         later = DynaMaze(variant, changed=True)

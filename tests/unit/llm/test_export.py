@@ -232,7 +232,7 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
         ((str(plain), str(tmp_path / "there")), "there exists already; name a new folder"),
         (
             (str(plain), str(tmp_path / "m"), "--merge"),
-            "--merge adds an adapter to the model, and this run trained none",
+            "merge adds an adapter to the model, and this run trained none",
         ),
         ((str(tmp_path / "none"), str(tmp_path / "m")), "none"),
         ((str(plain), str(tmp_path / "m"), "--mergee"), "did you mean '--merge'"),

@@ -123,7 +123,7 @@ def test_all_linear_is_every_linear_layer_but_the_last() -> None:
                 " 'model.layers.0.self_attn.q_proj'; ends of"
             ),
         ),
-        ({"target_modules": "("}, "is no regular expression"),
+        ({"target_modules": "("}, "is not a regular expression"),
         ({"target_modules": ["q_proj"], "exclude_modules": ["self_attn.q_proj"]}, "leave no layer"),
     ],
 )

@@ -116,6 +116,7 @@ def test_a_run_says_so_where_it_is_much(monkeypatch: pytest.MonkeyPatch, tmp_pat
     listed = r"\(weights [\d.]+, optimizer [\d.]+, acting [\d.]+, update [\d.]+\)"
     assert re.fullmatch(
         rf"memory: about 0\.5 GB {listed}, of \d+ in this machine; micro_batch_size lowers it, and"
-        " so does --model.gradient_checkpointing true",
+        " so does --model.gradient_checkpointing true"
+        r" \(model=\{'gradient_checkpointing': True\}\)",
         notes[1][0],
     )

@@ -90,7 +90,7 @@ def test_an_index_names_safetensors_files_of_its_own_folder(folder: Path, name: 
     split(folder, name)
     for place in (folder / "x.bin", folder.parent / "x.safetensors"):
         place.write_bytes(pickle.dumps(Exploit()))
-    assert "which is no safetensors file of the folder" in refusal(folder)
+    assert "which is not a safetensors file of the folder" in refusal(folder)
 
 
 def test_weights_named_in_the_config_are_not_opened(folder: Path) -> None:

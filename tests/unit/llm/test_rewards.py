@@ -234,7 +234,7 @@ def test_numeric_equality_by_hand() -> None:
         1.0,
         0.0,
     )
-    with pytest.raises(ValueError, match="the answer 'blue' is no number"):
+    with pytest.raises(ValueError, match="the answer 'blue' is not a number"):
         numeric(wrote("46", "blue"))
 
 
@@ -424,7 +424,7 @@ def test_modules_are_imported_only_where_that_is_allowed(
     assert "own_rewards:close" in config and "allow_import" not in config
     with pytest.raises(RequestError, match="would import the module"):
         rlbook.load(tmp_path / "run")
-    with pytest.raises(RequestError, match="allow_import is no argument of an environment"):
+    with pytest.raises(RequestError, match="allow_import is not an argument of an environment"):
         rlbook.train(
             "grpo", "Addition-v0", steps=40, env_kwargs={"reward": asked, "allow_import": True}
         )

@@ -151,7 +151,7 @@ def test_what_cannot_be_a_model_is_refused_in_one_sentence(given: Any, sentence:
             "grpo",
             "Addition-v0",
             {"adapter": {"rank": 8}},
-            "'rank' is no setting of an adapter here",
+            "'rank' is not a setting of an adapter here",
         ),
         (
             "grpo",

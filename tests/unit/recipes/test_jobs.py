@@ -243,7 +243,7 @@ def test_bad_requests_are_one_sentence_and_write_nothing(
         assert expected in said.err and said.out == "" and said.err.count("\n") == 1
     maze = write_config(tmp_path, "grpo", env="Maze-v0", steps=100)
     assert main(["export", str(maze), str(out), "--job", "trl"]) == 2
-    assert "Maze-v0 is no token environment" in capsys.readouterr().err
+    assert "Maze-v0 is not a token environment" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
