@@ -190,6 +190,10 @@ def config_settings(
 
 def _start_run(request: Request, folder: str | Path | None) -> Run:
     """A run that is ready to train, and owns its folder if there is one."""
+    if request.options.data is None and "data" in request.recipe.kwargs:
+        from rlbook.runs.demonstrations import check_rows  # torch, which tables do without
+
+        check_rows(request)
     if request.options.sampler is not None:
         from rlbook.llm.serving.sampler import RemoteSampler  # torch, which tables do without
 

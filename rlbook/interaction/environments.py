@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -464,7 +466,9 @@ class EnvRecipe:
         """Builds the environment and turns what its class raises into one sentence."""
         self._check_switches()
         try:
-            return build()
+            made = build()
+            _warn_of_age_once(str(self.id))
+            return made
         except RequestError:
             raise
         except TypeError as error:
@@ -507,6 +511,24 @@ class EnvRecipe:
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
             f" {', '.join(allowed) or 'none'})"
         )
+
+
+def _warn_of_age_once(env_id: str) -> None:
+    """Gymnasium has warned that there is a newer version of an environment, if there is one; it
+    need not at each further one that a run makes."""
+    spec = gymnasium.registry[env_id]
+    newest = max(
+        (other.version or 0)
+        for other in gymnasium.registry.values()
+        if (other.namespace, other.name) == (spec.namespace, spec.name)
+    )
+    said = rf".*The environment {re.escape(env_id)} is out of date"
+    if (spec.version or 0) < newest and said not in _known_ages:
+        _known_ages.add(said)
+        warnings.filterwarnings("ignore", said, DeprecationWarning)
+
+
+_known_ages: set[str] = set()
 
 
 def _listed_keywords(creator: Any, rest: str) -> list[str]:

@@ -127,6 +127,8 @@ class Policy(nn.Module):
     rebuilt: bool = False
     """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
     checkpoint then holds their digest alone."""
+    made_by: ClassVar[str] = ""
+    """Ends the sentence about networks that differ: what decides how large they are."""
     named: bool = False
     """Whether all its first weights stand in a folder, where they can be read again."""
     packing: int | None = None
@@ -245,7 +247,7 @@ class Policy(nn.Module):
             lacking = min(mine.keys() - own - fits.keys())
             raise ValueError(
                 "start must be a run of the same networks; its policy has no "
-                f"{lacking!r} of shape {list(mine[lacking].shape)}"
+                f"{lacking!r} of shape {list(mine[lacking].shape)}{self.made_by}"
             )
         self.load_state_dict(fits, strict=False)
 

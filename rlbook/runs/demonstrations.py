@@ -204,7 +204,7 @@ def _sometimes_random(
 def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> None:
     """Raises RequestError if no data set was named and none can be made, with the reason that
     `rlbook list` states, or if the environment's own rows hold what is to be learned."""
-    _check_rows(request)
+    check_rows(request)
     if parts.expert is not None or hasattr(env.unwrapped, "answers"):
         return
     try:
@@ -215,12 +215,14 @@ def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
         ) from None
 
 
-def _check_rows(request: Request) -> None:
-    """Raises RequestError where an agent that prefers is to learn from an environment whose rows
-    are preference pairs or groups: of those the environment reads the prompts and the best answers
-    alone."""
+def check_rows(request: Request) -> None:
+    """Raises RequestError where an agent that learns from preferences is given them as the rows of
+    an environment alone, which reads the prompts and the best answers of them. Prompts suffice
+    where something else judges the answers."""
     path = request.recipe.kwargs.get("data")
-    if not request.agent.prefers or not isinstance(path, str | Path):
+    judged = request.options.reward_model or request.recipe.kwargs.get("reward")
+    learns = "Pairs" in request.agent.data_kinds and not judged
+    if not (request.agent.prefers or learns) or not isinstance(path, str | Path):
         return
     try:
         kind = schema_of(read_rows(Path(path))[0]).kind

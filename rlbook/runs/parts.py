@@ -132,6 +132,13 @@ def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent |
     if value is None or isinstance(value, Agent):
         return value
     if isinstance(value, str | Path):
+        if model_folder(value) is not None and not (Path(value) / "config.yaml").exists():
+            instead = (
+                f"; its weights are where training begins with --model {value} (model={str(value)!r})"
+                if name == "start"
+                else ""
+            )
+            raise RequestError(f"{name}: {value} holds a Hugging Face model, not a run{instead}")
         try:
             return load(Path(value))
         except RequestError as error:

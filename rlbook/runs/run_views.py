@@ -153,8 +153,11 @@ class RunViews(RunState):
         optimum where known, and a sparkline of the training returns."""
         done = f"{self.steps:,} {self.unit}"
         if self.unit == "steps":
-            done += f", {len(self.episode_returns):,} episodes"
-        found, parts = self.evaluations(), []
+            done += f", {self._source.episodes:,} episodes"
+        # of a run at an earlier checkpoint the log goes on after it
+        reports = [report for report in self.metrics if report["step"] <= self.steps]
+        found = [value for report in reports if (value := report.get("eval_return")) is not None]
+        parts = []
         if found:
             best, optimum = self.reports.best, self.optimal_return
             beside = [] if best is None else [f"best {best[1]:.4g}"]
@@ -162,7 +165,7 @@ class RunViews(RunState):
             told = f" ({', '.join(beside)})" if beside else ""
             parts.append(f"evaluation {found[-1]:.4g}{told}")
         line = sparkline(
-            [float(value) for report in self.metrics if (value := report.get("return")) is not None]
+            [float(value) for report in reports if (value := report.get("return")) is not None]
         )
         parts += [line] if line else []
         name = f"{self.request.algorithm} on {self.request.recipe.name}"

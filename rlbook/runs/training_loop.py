@@ -40,6 +40,8 @@ class TrainingLoop:
         self.source.one_by_one = bool(callbacks.on_episode)
         self.noticed = len(self.source.finished_episodes)
         """Episodes since the last report that the callbacks have been called for."""
+        self.strange: set[str] = set()
+        """The metrics of which a note says that they were not finite."""
         self.stopped = False
         """Whether a callback has asked to stop."""
         self.group = training_group()
@@ -118,8 +120,14 @@ class TrainingLoop:
         return True
 
     def _check_state(self, name: str, value: float) -> None:
-        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a
-        weight may not."""
+        """A number in the log may be NaN where nothing is wrong (a variance of one sample), which
+        is said of the agents that do not come with rlbook; a weight may not."""
+        if not type(self.agent).__module__.startswith("rlbook.") and name not in self.strange:
+            self.strange.add(name)
+            self.trained._add_note(
+                f"learn returned {value} as {name!r} at step {self.trained.steps:,}; the log has null"
+                " in the reports of such steps, and curves leave them out"
+            )
         if type(self.agent).state_dict is Agent.state_dict:
             return
         try:

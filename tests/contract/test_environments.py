@@ -448,3 +448,21 @@ def test_gymnasium_that_is_not_installed_is_missed_as_ever(tmp_path: Path) -> No
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'gymnasium'"
+
+
+def test_an_environment_of_an_older_version_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run makes it several times; what changes a filter in between makes Python forget that it
+    has warned."""
+    for version in (0, 1):
+        gymnasium.register(f"Aged-v{version}", "rlbook.envs:Maze", max_episode_steps=9)
+    monkeypatch.setattr(rlbook.interaction.environments, "_known_ages", set())
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            rlbook.train("q_learning", "Aged-v0", steps=20)
+        assert sum("out of date" in str(warning.message) for warning in said) == 1
+    finally:
+        for version in (0, 1):
+            del gymnasium.registry[f"Aged-v{version}"]

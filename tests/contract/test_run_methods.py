@@ -3,15 +3,18 @@ says what it has come to; and who may look on while it trains."""
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from state_content import content
 
 import rlbook
 from rlbook import RequestError
+from rlbook.agent import Metrics, Step
 from rlbook.algorithms import PPO, SAC
 from rlbook.cli.main import main
 from rlbook.runs.processes.interrupts import Interrupted
@@ -78,6 +81,33 @@ def test_a_smaller_budget_after_an_interruption_is_not_said_to_grow(tmp_path: Pa
     assert "rlbook.load('" in caught.value.__notes__[0]
     run = rlbook.load(tmp_path / "run").train(steps=40)
     assert any(f"shrank from 400 steps to {run.steps} steps" in note for note in run.notes)
+
+
+def test_a_run_at_its_best_checkpoint_tells_of_that_one(tmp_path: Path) -> None:
+    whole = rlbook.train("dqn", "CartPole-v1", steps=3000, out=tmp_path / "run")
+    best, last = whole.reports.best, whole.evaluations()[-1]
+    assert best is not None and best[0] < whole.steps and best[1] > last
+    told = rlbook.load(tmp_path / "run", checkpoint="best").summary()
+    ended = sum(end <= best[0] for end in np.cumsum(whole.episode_lengths))
+    assert f": {best[0]:,.0f} steps, {ended} episodes; evaluation {best[1]:.4g} (best" in told
+    assert f"evaluation {last:.4g} (best {best[1]:.4g})" in whole.summary()
+
+
+class Divided(PPO):
+    """Logs 0 / 0 and 1."""
+
+    def learn(self, step: Step) -> Metrics:
+        found = super().learn(step)
+        return found | {"share": math.nan, "fine": 1.0} if found else found
+
+
+def test_a_metric_of_ones_own_that_is_not_a_number_is_noted_once() -> None:
+    run = rlbook.train(Divided, "CartPole-v1", steps=400, num_envs=4, rollout_steps=25)
+    assert [note for note in run.notes if "learn returned" in note] == [
+        "learn returned nan as 'share' at step 100; the log has null in the reports of such steps,"
+        " and curves leave them out"
+    ]
+    assert all("'fine'" not in note for note in run.notes)
 
 
 SCHEDULED = [

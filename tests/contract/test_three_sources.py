@@ -134,6 +134,10 @@ def test_pairs_are_learned_from_as_data_not_as_the_rows_of_the_environment(tmp_p
     where: dict[str, Any] = {"env_kwargs": {"data": str(file)}, "eval_every": 0}
     with pytest.raises(RequestError, match=r"pairs\.jsonl holds pairs of answers.* --data "):
         rlbook.train("reward_model", "Chat-v0", **where)
+    with pytest.raises(RequestError, match=r"pairs\.jsonl holds pairs .* and dpo learns from all"):
+        rlbook.train("dpo", "Chat-v0", **where)
+    for judged in ({"env_kwargs": {"data": str(file), "reward": "length"}}, {"data": file}):
+        rlbook.train("dpo", "Chat-v0", steps=1, num_envs=2, group_size=2, **where | judged)
     run = rlbook.train("reward_model", "Chat-v0", data=file, passes=1, **where)
     assert "o" in run.agent.codec.characters  # which "no" alone has
 

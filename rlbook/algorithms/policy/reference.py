@@ -89,7 +89,8 @@ def named_policy(named: Agent, learner: Agent, role: str) -> Policy:
     if theirs != ours:  # named first: other tokens make other spaces
         raise RequestError(
             f"the {role} must have the agent's tokenizer, and has another one; name the same model"
-            " or tokenizer for both"
+            " or tokenizer for both (--model or --env.tokenizer, model=… or"
+            " env_kwargs={'tokenizer': …})"
         )
     check_spaces(named, learner, role)
     return policy

@@ -45,6 +45,7 @@ class LanguageModelPolicy(Policy):
     unit = "episode"
     splits = True
     stores = "first"
+    made_by = "; a language model is the one that --model names (model=…)"
     idle = dict.fromkeys(
         ("hidden_sizes", "activation", "orthogonal_init", "normalize_observation"),
         "the policy is a language model, whose layers are given",

@@ -214,7 +214,7 @@ def test_a_start_with_another_tokenizer_is_told_of_the_tokens(folder: Path, tmp_
     rows.write_text('{"prompt": "ab", "answer": "b"}\n' * 20)
     words = {"data": str(rows), "tokenizer": "word"}
     rlbook.train("sft", "Chat-v0", env_kwargs=words, out=tmp_path / "run", **options)
-    with pytest.raises(RequestError, match="the start must have the agent's tokenizer, and has"):
+    with pytest.raises(RequestError, match=r"must have the agent's tokenizer, .*--model"):
         rlbook.train("grpo", "Chat-v0", start=tmp_path / "run", **options)
 
 

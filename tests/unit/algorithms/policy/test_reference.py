@@ -343,6 +343,11 @@ def test_a_reference_without_use_or_fit_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_as_start_is_told_of_the_option_for_models(model: Path) -> None:
+    with pytest.raises(RequestError, match=r"holds a Hugging Face model, not a run; .* --model "):
+        train("grpo on tokens", start=model)
+
+
 def test_models_with_other_tokens_or_without_an_environment_of_tokens_are_refused(
     model: Path, tmp_path: Path
 ) -> None:
