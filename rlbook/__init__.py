@@ -76,7 +76,25 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"rlbook.{_HOME[name]}"), name)
     if name in _MODULES:
         return importlib.import_module(f"rlbook.{name}")
-    raise AttributeError(f"module 'rlbook' has no attribute {name!r}")
+    if name.startswith("_") or importlib.util.find_spec(f"rlbook.{name}") is not None:
+        raise AttributeError(f"module 'rlbook' has no attribute {name!r}")  # `import` looks further
+    registry = importlib.import_module("rlbook.registry")
+    if name in registry.class_names():  # `from rlbook import SAC`
+        return registry.find_class(name)
+    raise AttributeError(f"module 'rlbook' has no attribute {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """What a name of another library is here, for the end of an error message."""
+    from rlbook.checks import did_you_mean
+    from rlbook.runs.other_libraries import OF_THE_PACKAGE
+    from rlbook.runs.run import Run
+
+    if name in OF_THE_PACKAGE:
+        return f"; {OF_THE_PACKAGE[name]}"
+    if hasattr(Run, name):
+        return f"; it is a method of a run: run.{name}()"
+    return did_you_mean(name, [known for known in __dir__() if not known.startswith("_")])
 
 
 def __dir__() -> list[str]:

@@ -103,6 +103,18 @@ ALIASES: dict[str, str] = {
 }
 """What language-model people call an algorithm → its name here."""
 
+RELATED = {
+    "recurrent_ppo": "ppo with recurrent='lstm'",
+    "ppo_lstm": "ppo with recurrent='lstm'",
+    "maskable_ppo": "ppo, which reads an action mask where the environment shows one",
+    "vpg": "reinforce, or a2c with a critic",
+    "double_dqn": "dqn, whose double is on by default",
+    "ddqn": "dqn, whose double is on by default",
+    "dueling_dqn": "dqn with dueling=True",
+    "c51": "dqn with distributional=True",
+    "rainbow": "dqn with prioritized, dueling, noisy and distributional True, and n_step=3",
+}
+"""Algorithms that are others here with certain settings."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "rloo": {
         "baseline": "leave-one-out",
@@ -149,8 +161,8 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
         return pkgutil.resolve_name(ALGORITHMS[name])
     if ":" in name:
         return _import_class(name, allow_import)
-    known = (*ALGORITHMS, *ALIASES)
-    hint = did_you_mean(name.lower().replace("-", "_"), known)
+    known, plain = (*ALGORITHMS, *ALIASES), name.lower().replace("-", "_")
+    hint = f"; it is {RELATED[plain]}" if plain in RELATED else did_you_mean(plain, known)
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 

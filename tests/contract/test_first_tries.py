@@ -3,6 +3,7 @@ names. It works, or the error says what would."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import sys
@@ -19,6 +20,8 @@ from gymnasium import spaces
 import rlbook
 from rlbook.cli.main import main
 from rlbook.evaluation.comparison import rows_and_repeats
+from rlbook.registry import RELATED
+from rlbook.runs.other_libraries import OF_A_RUN, OF_THE_PACKAGE
 
 HOME = """
 import gymnasium
@@ -118,7 +121,9 @@ def test_an_action_outside_the_space_is_not_blamed_on_the_environment() -> None:
         def step(self, action: Any) -> Any:
             raise KeyError("mine")
 
-    with pytest.raises(rlbook.TrainingError, match=r"^act gave .*7.* no action of Discrete\(2\)"):
+    with pytest.raises(
+        rlbook.TrainingError, match=r"^act gave .*7.* not an action of Discrete\(2\)"
+    ):
         rlbook.train(Stray, "CartPole-v1", steps=20)
     with pytest.raises(rlbook.TrainingError, match=r"^the environment failed at step 1: KeyError"):
         rlbook.train("q_learning", Broken(), steps=20)
@@ -149,7 +154,11 @@ def test_names_of_other_libraries_lead_to_those_here(
     ("call", "kind", "message"),
     [
         (lambda run: run.learn(10), AttributeError, "a run has no 'learn'; did you mean 'train'"),
-        (lambda run: run.set_env, AttributeError, "did you mean 'make_env'"),
+        (lambda run: run.set_env, AttributeError, r"rlbook\.train\(…, env, start=run\) trains"),
+        (lambda run: run.get_env, AttributeError, "did you mean 'make_env'"),
+        (lambda run: run.policy, AttributeError, r"its networks are run\.agent\.policy"),
+        (lambda run: run.get_parameters(), AttributeError, r"run\.agent\.state_dict\(\)"),
+        (lambda run: run.save_replay_buffer("b"), AttributeError, r"run\.save\(folder\) keeps"),
         (lambda run: run.qwertz, AttributeError, "^a run has no 'qwertz'$"),
         (lambda run: run.train(total_timesteps=5), TypeError, "did you mean 'steps'"),
         (lambda run: run.predict(0, deterministic=True), TypeError, "did you mean 'explore'"),
@@ -184,6 +193,14 @@ def test_what_a_run_does_not_have_leads_to_what_it_has(
         ("ppo", "features_extractor_class", "model"),
         ("ppo", "features_extractor_kwargs", "model"),
         ("ppo", "activation_fn", "activation"),
+        ("ppo", "norm_obs", "normalize_observation"),
+        ("ppo", "clip_coef", "clip"),
+        ("ppo", "num_minibatches", "batch_size"),
+        ("ppo", "cuda", "device"),
+        ("ppo", "total_steps", "steps"),
+        ("dqn", "replay_buffer_class", "prioritized"),
+        ("dqn", "start_e", "epsilon"),
+        ("sac", "polyak", "tau"),
     ],
 )
 def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(
@@ -192,6 +209,50 @@ def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(
     asked: dict[str, Any] = {theirs: 1}
     with pytest.raises(rlbook.RequestError, match=f"did you mean '{ours}'"):
         rlbook.train(algorithm, "CartPole-v1", **asked)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("evaluate_policy", r"rlbook\.evaluate\(run, episodes=10\)"),
+        ("make_vec_env", "num_envs=4"),
+        ("EvalCallback", "eval_every=1000"),
+        ("VecNormalize", "normalize_observation=True"),
+        ("HerReplayBuffer", "not part of rlbook"),
+        ("plot", r"run\.plot\(\)"),
+        ("learn", "did you mean 'train'"),
+    ],
+)
+def test_what_the_package_does_not_have_leads_to_what_it_has(theirs: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=f"'rlbook' has no attribute '{theirs}'; .*{ours}"):
+        getattr(rlbook, theirs)
+
+
+def test_what_rlbook_tells_of_other_libraries_is_there() -> None:
+    for names in (OF_A_RUN, OF_THE_PACKAGE):
+        for said in names.values():
+            for name in re.findall(r"\brlbook\.(\w+)\(", said):
+                assert callable(getattr(rlbook, name)), said
+            for name in re.findall(r"\brun\.(\w+)", said):
+                assert hasattr(rlbook.Run, name) or name in ("agent", "metrics"), said
+    assert not OF_A_RUN.keys() & {*dir(rlbook.Run)} and not OF_THE_PACKAGE.keys() & {*dir(rlbook)}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_an_algorithm_that_is_another_one_with_settings_leads_there(name: str) -> None:
+    with pytest.raises(rlbook.RequestError, match=f"^unknown algorithm '{name}'; it is (\\w+)"):
+        rlbook.train(name, "CartPole-v1")
+    found = re.match(r"(\w+)", RELATED[name])
+    assert found is not None
+    config = rlbook.algorithms()[found[1]].Config  # type: ignore[attr-defined]
+    given = dict(re.findall(r"(\w+)=['\"]?(\w+)", RELATED[name]))
+    assert given.keys() <= {item.name for item in dataclasses.fields(config)}
+
+
+def test_the_classes_of_all_algorithms_can_be_imported_from_the_package() -> None:
+    from rlbook import SAC
+
+    assert SAC is rlbook.algorithms()["sac"]
 
 
 def test_a_schedule_given_as_a_function_is_told_what_a_schedule_is() -> None:
