@@ -14,7 +14,6 @@ inherit them as a group; a class's own fields come first wherever they are liste
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import types
@@ -74,14 +73,9 @@ class Hyperparameters:
             instead: fields whose value something else decides, such as a KL penalty that follows
                 its target.
         """
-        now, schedules = copy.copy(self), typing.get_args(Schedule)
-        values = {
-            name: value(progress)
-            for name, value in vars(self).items()
-            if isinstance(value, schedules)
-        }
-        for name, value in (values | instead).items():
-            object.__setattr__(now, name, value)
+        now = object.__new__(type(self))
+        for name, value in (vars(self) | instead).items():
+            vars(now)[name] = value(progress) if isinstance(value, Schedule) else value
         return now
 
 

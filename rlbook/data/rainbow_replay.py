@@ -110,35 +110,25 @@ class RainbowReplay(ReplayBuffer):
                 current where it is 1.
         """
         for start in range(0, count, together):
-            rows, discount, weight, places = self._draw(
-                min(together, count - start) * size, rng, beta
-            )
+            drawn = min(together, count - start) * size
+            discount = weight = None
+            if self.priorities is None:
+                places = rng.integers(self.size, size=drawn)
+            else:
+                places, chance = self.priorities.draw(drawn, rng)
+                weight = importance_weights(torch.from_numpy(chance), self.size, beta)
+                weight = weight.float().to(self.device)
+            if self.ahead is None:
+                rows = self.rows_at(places)
+            else:
+                rows, discount = self.ahead.rows_at(places)
             with torch.no_grad():
                 next_q = successors(rows.next_obs)
-            drawn = RainbowMinibatch(rows, next_q, discount, weight, places)
+            batch = RainbowMinibatch(rows, next_q, discount, weight, places)
             if together == 1:
-                yield drawn
+                yield batch
             else:
-                yield from (drawn[first : first + size] for first in range(0, len(drawn), size))
-
-    def _draw(
-        self, size: int, rng: np.random.Generator, beta: float
-    ) -> tuple[Transitions, Tensor | None, Tensor | None, NDArray[np.int64] | None]:
-        if self.priorities is None and self.ahead is None:
-            return self.sample(size, rng), None, None, None
-        weight = None
-        if self.priorities is None:
-            places = rng.integers(self.size, size=size)
-        else:
-            places, probability = self.priorities.draw(size, rng)
-            weight = (
-                importance_weights(torch.from_numpy(probability), self.size, beta)
-                .float()
-                .to(self.device)
-            )
-        if self.ahead is None:
-            return self.rows_at(places), None, weight, places
-        return *self.ahead.rows_at(places), weight, places
+                yield from (batch[first : first + size] for first in range(0, drawn, size))
 
     def state_dict(self) -> State:
         parts = {"ahead": self.ahead, "priorities": self.priorities}

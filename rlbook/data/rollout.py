@@ -60,14 +60,6 @@ class Batch:
         return {"mask": self.mask, "average": given_weights(self.weight)}
 
     @property
-    def policy_share(self) -> Share:
-        """As `share`, for the policy's loss, in which steps that another program drew have their
-        importance weights besides."""
-        if self.importance is None or self.weight is None:
-            return self.share
-        return {"mask": self.mask, "average": given_weights(self.weight * self.importance)}
-
-    @property
     def step_share(self) -> Share:
         """As `share`, for a mean in which all steps that count weigh alike: what is logged."""
         if self.step_weight is None:
@@ -101,12 +93,6 @@ class Batch:
             else:
                 changed[name] = None if value is None else change(value)
         return Batch(**changed)
-
-    def with_advantage(self, advantage: Tensor) -> Batch:
-        """The same episodes [B, T] with advantages [B, T], or with one advantage per episode [B,
-        1]."""
-        each = advantage.expand(self.mask.shape).contiguous()
-        return dataclasses.replace(self, advantage=each)
 
     def pad_to(self, length: int) -> Batch:
         """Pads the episodes [B, T] to this length, which is at least T."""
@@ -175,11 +161,6 @@ def to_device(numbers: Tensor | np.ndarray, device: torch.device | str) -> Tenso
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
-    """[T, N, ...] as rows of a batch: the valid steps [B, ...], or episodes [N, T, ...]."""
-    return value.transpose(0, 1) if unit == "episode" else value[mask]
-
-
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Splits the shuffled rows into minibatches of `size`, the last of which may be smaller. If
     they fit one minibatch, they are not shuffled.
@@ -234,41 +215,33 @@ class Rollout:
         self.log_probs.append(log_prob)
         if state is not None:
             self.states.append(state)
-        if final_reward is not None:
-            self._set_final_reward(final_reward)
-
-    def _set_final_reward(self, reward: np.ndarray) -> None:
-        """Sets the reward [N] of the last step of each episode of the round; NaN for one that has
-        not ended."""
-        last = self.stack_field("valid").sum(axis=0) - 1
-        for time in np.unique(last[~np.isnan(reward)]):
-            there = (last == time) & ~np.isnan(reward)
-            paid = np.where(there, reward, self.steps[time].reward)
-            self.steps[time] = self.steps[time]._replace(reward=paid)
-
-    def stack_field(self, name: str) -> np.ndarray:
-        """One field of all steps: [T, N, ...]."""
-        return np.stack([getattr(step, name) for step in self.steps])
+        if final_reward is not None:  # [N], of each episode's last step; NaN: it has not ended
+            last = np.sum([step.valid for step in self.steps], axis=0) - 1
+            for time in np.unique(last[~np.isnan(final_reward)]):
+                there = (last == time) & ~np.isnan(final_reward)
+                paid = np.where(there, final_reward, self.steps[time].reward)
+                self.steps[time] = self.steps[time]._replace(reward=paid)
 
     def tensor(self, name: str) -> Tensor:
-        """One field of all steps as a tensor: [T, N, ...]."""
-        return to_device(self.stack_field(name), self.device)
-
-    def action_mask(self) -> Tensor | None:
-        """The action masks of all steps, [T, N, A] bool; steps without a mask allow everything.
-        None if no step had a mask."""
-        shown = next(
-            (step.action_mask for step in self.steps if step.action_mask is not None), None
+        """One field of all steps as a tensor, [T, N, ...]; "log_prob" is log π(a|s) at the time of
+        sampling, in nats."""
+        rows = (
+            self.log_probs if name == "log_prob" else [getattr(step, name) for step in self.steps]
         )
-        if shown is None:
-            return None
-        every = np.ones_like(shown)
-        masks = [every if step.action_mask is None else step.action_mask for step in self.steps]
-        return to_device(np.stack(masks), self.device)
+        return to_device(np.stack(rows), self.device)
 
-    def log_prob(self) -> Tensor:
-        """log π(a|s) at the time of sampling: [T, N], in nats."""
-        return to_device(np.stack(self.log_probs), self.device)
+    def fields(self) -> dict[str, Tensor]:
+        """What a batch needs of each step, [T, N, ...] each. There is an "action_mask" if a step
+        had one; steps without allow everything."""
+        names = {"obs": "obs", "action": "action", "log_prob": "log_prob", "mask": "valid"}
+        fields = {name: self.tensor(source) for name, source in names.items()}
+        masks = [step.action_mask for step in self.steps]
+        shown = next((mask for mask in masks if mask is not None), None)
+        if shown is not None:
+            every = np.ones_like(shown)
+            stacked = np.stack([every if mask is None else mask for mask in masks])
+            fields["action_mask"] = to_device(stacked, self.device)
+        return fields
 
     def state(self) -> Tensor:
         """What a recurrent network remembered before each step: [T, N, S]."""

@@ -24,17 +24,7 @@ from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.optimizer import Optimizer
 from rlbook.networks.policy import Policy
 
-REPLACEABLE = frozenset(
-    {
-        "evaluate",
-        "distribution",
-        "distributions",
-        "entropy_of",
-        "_forward",
-        "_distribution",
-        "_input",
-    }
-)
+REPLACEABLE = frozenset({"evaluate", "distribution", "distributions", "_forward", "_distribution"})
 """Methods of a policy that the plain step calls and this one does not."""
 
 
@@ -73,7 +63,7 @@ def networks_of(
         return None  # another class may step otherwise
     if policy.critic is None or not policy.discrete or not REPLACEABLE.isdisjoint(policy.__dict__):
         return None
-    obs = batch.obs if policy.normalizer is None else policy.normalizer(batch.obs)
+    obs = policy.normalizer(batch.obs)
     networks = (policy.actor, policy.critic)
     actor, critic = (weights_of(network, obs) for network in networks)
     if actor is None or critic is None or not all(map(is_unmodified, networks)):

@@ -17,10 +17,9 @@ from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast.matrix_product import LIBRARY
 from rlbook.fast.modules import inside
-from rlbook.functional.schedules import warmup_factor
 from rlbook.networks import optimizer
 from rlbook.networks.data_parallel import sum_gradient
-from rlbook.networks.optimizer import REPLACED, Group, Optimizer, trainable
+from rlbook.networks.optimizer import REPLACED, Adam, Group, Optimizer, trainable
 
 FUSED_ADAMW = getattr(torch.ops.aten, "_fused_adamw_", None)
 """torch's kernel of a whole AdamW step, a private function. Going through `torch.optim.AdamW` would
@@ -160,12 +159,7 @@ class FlatAdam:
         self._descend()
         return norm
 
-    @property
-    def step_size(self) -> float:
-        """The learning rate of the next step: η, or less in a warm-up."""
-        if not self.warmup_steps:
-            return self.learning_rate
-        return self.learning_rate * warmup_factor(int(self.steps), self.warmup_steps)
+    step_size = Adam.step_size
 
     def _descend(self) -> None:
         assert FUSED_ADAMW is not None

@@ -3,8 +3,6 @@ broadcast."""
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
@@ -37,10 +35,3 @@ def where_masked(tensor: Tensor, mask: Tensor | None) -> Tensor:
     """The tensor, replaced by 0 outside the mask, so that a NaN there affects neither value nor
     gradient."""
     return tensor if mask is None else tensor.masked_fill(~mask, 0.0)
-
-
-def in_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the widest of their dtypes, since before torch 2.13 the gradient of a loss of
-    bfloat16 and float32 fails."""
-    dtype = functools.reduce(torch.promote_types, (each.dtype for each in tensors))
-    return tuple(each.to(dtype) for each in tensors)

@@ -65,7 +65,7 @@ def gae(
         valid=valid,
     )
     ended = terminated | truncated
-    if valid is not None:
+    if valid is not None and not valid.all():
         next_value = _value_after_gaps(value, next_value, terminated, ended, valid)
     delta = td_target(reward, terminated, next_value, gamma) - value
     return backward_sum(delta, ended, gamma * gae_lambda, valid)

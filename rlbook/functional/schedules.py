@@ -51,22 +51,6 @@ def scheduled_value(numbers: Numbers, progress: float, count: int) -> float:
     return numbers.start ** (1.0 - used) * numbers.end**used
 
 
-def warmup_factor(steps: int, warmup_steps: int) -> float:
-    """min(1, k / w): the share of the learning rate that a gradient step takes in a warm-up.
-
-    Args:
-        steps: k, gradient steps taken before this one; the first of a warm-up moves nothing.
-        warmup_steps: w, gradient steps until the whole rate; 0 means no warm-up.
-
-    Returns:
-        In [0, 1].
-
-    Source: Goyal et al. 2017, arXiv:1706.02677, section 2.2, as transformers'
-    `get_constant_schedule_with_warmup` and verl's count the steps.
-    """
-    return min(1.0, steps / warmup_steps) if warmup_steps > 0 else 1.0
-
-
 def _check(name: str, value: float, *, above: float = -math.inf, most: float = math.inf) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if number and math.isfinite(value) and above < value <= most:

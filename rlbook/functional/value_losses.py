@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import in_one_dtype, same_shape, where_masked
+from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.action_masks import masked_argmax, masked_logits, masked_max
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
@@ -35,8 +35,7 @@ def squared_value_loss(
     Source: Sutton and Barto 2018, eq. 9.1.
     """
     same_shape(value=value, target=target, mask=mask)
-    value, target = in_one_dtype(where_masked(value, mask), where_masked(target, mask))
-    square = F.mse_loss(value, target, reduction="none")
+    square = (where_masked(value, mask) - where_masked(target, mask)).square()
     return 0.5 * weighted_sum(square, mask, average)
 
 
@@ -101,8 +100,8 @@ def huber_loss(
     doi:10.1038/nature14236, Methods.
     """
     same_shape(value=value, target=target, mask=mask)
-    value, target = in_one_dtype(where_masked(value, mask), where_masked(target, mask))
-    loss = F.huber_loss(value, target, reduction="none", delta=delta)
+    error = where_masked(value - target, mask)
+    loss = F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
     return weighted_sum(loss, mask, average)
 
 

@@ -297,9 +297,11 @@ class FeaturePolicy(MLPPolicy):
 
     def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
         if self.value_head is None:
-            value = None if self.critic is None else self.critic(self._input(batch.obs)).squeeze(-1)
+            value = (
+                None if self.critic is None else self.critic(self.normalizer(batch.obs)).squeeze(-1)
+            )
             return self.distributions(batch), value
-        seen = self.actor.features(self._input(batch.obs))  # the filters, once for both heads
+        seen = self.actor.features(self.normalizer(batch.obs))  # the filters, once for both heads
         output, value = with_second_head(self.actor.head, self.value_head, seen)
         return self._distribution(output, batch.action_mask), value.squeeze(-1)
 

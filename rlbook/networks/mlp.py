@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook.checks import check_memory
-from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.moments import merged_moments
@@ -157,7 +157,7 @@ class MLPPolicy(Policy):
         action_mask: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
         with torch.inference_mode():
-            output = as_array(self.actor(self._input(torch.from_numpy(obs))))
+            output = as_array(self.actor(self.normalizer(torch.from_numpy(obs))))
         return self.choose(output, rng, action_mask)
 
     def choose(
@@ -187,39 +187,29 @@ class MLPPolicy(Policy):
     def distribution(self, obs: Tensor, action_mask: Tensor | None = None) -> Distribution:
         """π(·|s) for observations [..., O]; actions forbidden by a mask [..., A] have probability
         0, and no gradient flows to their logits."""
-        return self._distribution(self.actor(self._input(obs)), action_mask)
+        return self._distribution(self.actor(self.normalizer(obs)), action_mask)
 
     def distributions(self, batch: Batch) -> Distribution:
         return self.distribution(batch.obs, batch.action_mask)
 
-    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        fields, unit = self.fields(rollout), unit or self.unit
-        mask = fields["mask"]
-        return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
-
-    def fields(self, rollout: Rollout) -> dict[str, Tensor]:
-        """What a batch needs of each step of a rollout, [T, N, ...] each."""
-        fields = {
-            "obs": rollout.tensor("obs"),
-            "action": rollout.tensor("action"),
-            "log_prob": rollout.log_prob(),
-            "mask": rollout.tensor("valid"),
-        }
-        action_mask = rollout.action_mask()
-        return fields if action_mask is None else {**fields, "action_mask": action_mask}
+    def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
+        fields |= rollout.fields()
+        if (unit or self.unit) == "episode":
+            return Batch(**{name: value.transpose(0, 1) for name, value in fields.items()})
+        return Batch(**{name: value[fields["mask"]] for name, value in fields.items()})
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         distribution, value = self._forward(batch)
         log_prob = distribution.log_prob(batch.action)
-        spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
-        return log_prob, spread, value
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            return log_prob, distribution.entropy() if entropy else None, value
 
     @torch.inference_mode()
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in reward units: [..., O] → [...]."""
-        seen = self._input(obs)
+        seen = self.normalizer(obs)
         if self.critic is not None:
             return self.critic(seen).squeeze(-1)
         assert self.value_head is not None
@@ -246,12 +236,9 @@ class MLPPolicy(Policy):
         deviation = [] if self.log_std is None else [self.log_std]
         return [*deviation, *(parameter for layer in layers for parameter in layer.parameters())]
 
-    def _input(self, obs: Tensor) -> Tensor:
-        return obs if self.normalizer is None else self.normalizer(obs)
-
     def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
         """π(·|s), and V(s) if there is a critic, for the states of a batch."""
-        obs, value = self._input(batch.obs), None
+        obs, value = self.normalizer(batch.obs), None
         if self.value_head is not None:
             output, value = with_second_head(self.actor, self.value_head, obs)
         elif self.critic is not None:

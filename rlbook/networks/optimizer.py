@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast_forms import has_fast_form, written_gradient
-from rlbook.functional.schedules import warmup_factor
 from rlbook.interaction.process_group import training_group
 from rlbook.networks.data_parallel import split_step, sum_gradients, summed_gradients
 
@@ -158,7 +157,7 @@ def adam(
         learning_rate: η.
         eps: ε, added to √v̂; PPO uses 1e-5 (detail 3 of the 37).
         betas: β₁ and β₂.
-        warmup_steps: steps in which the rate rises linearly from 0 to η; see `warmup_factor`.
+        warmup_steps: steps in which the rate rises linearly from 0 to η; see `Adam.step_size`.
     """
     return Adam(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
 
@@ -224,8 +223,15 @@ class Adam:
 
     @property
     def step_size(self) -> float:
-        """The learning rate of the next step: η, or less in a warm-up."""
-        return self.learning_rate * warmup_factor(self.steps, self.warmup_steps)
+        """The learning rate of the next step: η, or η min(1, k / w) after k steps of a warm-up of
+        w, whose first step moves nothing.
+
+        Source: Goyal et al. 2017, arXiv:1706.02677, section 2.2, as transformers'
+        `get_constant_schedule_with_warmup` and verl's count the steps.
+        """
+        if not self.warmup_steps:
+            return self.learning_rate
+        return self.learning_rate * min(1.0, int(self.steps) / self.warmup_steps)
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Takes one step on the sum of `losses`.

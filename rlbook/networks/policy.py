@@ -9,7 +9,6 @@ Shapes: N environments, T time, B minibatch rows, A action components. An MLP's 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.agent import Frozen, State
-from rlbook.data.rollout import Batch, Rollout, as_rows
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.networks.distributions import Distribution
 
 Unit = Literal["step", "episode", "sequence"]
@@ -143,9 +142,9 @@ class Policy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.normalizer: Any = None
-        """Running statistics of observations, where the policy keeps them; the agent updates them
-        after each rollout."""
+        self.normalizer: nn.Module = nn.Identity()
+        """What observations pass through first: a `Normalizer`, whose running statistics the agent
+        updates after each rollout, or nothing."""
 
     def initial_state(self) -> Any:
         """The recurrent state for acting (a KV cache); None if the policy has none.
@@ -184,15 +183,9 @@ class Policy(nn.Module):
         """The parameters that affect only V; empty without a critic."""
 
     @abstractmethod
-    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        """The rollout as a batch: valid steps [B, ...], or episodes [N, T, ...] with `mask`."""
-
-    def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
-        """The rollout as a batch for training, with quantities computed for each of its steps [T,
-        N]."""
-        mask = rollout.tensor("valid")
-        rows = {name: as_rows(item, mask, self.unit) for name, item in fields.items()}
-        return dataclasses.replace(self.batch(rollout), **rows)
+    def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
+        """The rollout as a batch: valid steps [B, ...], or episodes [N, T, ...] with `mask`; and
+        so quantities that were computed for each of its steps, `fields` [T, N]."""
 
     @abstractmethod
     def evaluate(
@@ -201,8 +194,8 @@ class Policy(nn.Module):
         """log π(a|s) and the entropy of π(·|s) (both in nats), and V(s); shaped like `batch.mask`.
 
         π is over the actions that `batch.action_mask` allows. The entropy is None where it was not
-        asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without a
-        critic.
+        asked for, and has no gradient where `entropy_gradient` is false: it then keeps no graph,
+        which for a large vocabulary is most of an update's memory. V(s) is None without a critic.
         """
 
     @abstractmethod
@@ -218,15 +211,6 @@ class Policy(nn.Module):
 
         Where the episode terminated, V(next_obs) is of no use.
         """
-
-    def entropy_of(self, distribution: Distribution, gradient: bool) -> Tensor:
-        """The entropy of π(·|s), in nats.
-
-        Without `gradient` it keeps no graph, which for a large vocabulary is most of an update's
-        memory.
-        """
-        with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
-            return distribution.entropy()
 
     def start_from(self, other: Policy) -> None:
         """Copies the weights of a policy with the same architecture, and its critic's if both have

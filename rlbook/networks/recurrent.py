@@ -14,7 +14,6 @@ of an episode is 0.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar, cast
 
 import numpy as np
@@ -188,7 +187,7 @@ class RecurrentPolicy(MLPPolicy):
 
     def _torsos(self, obs: Tensor) -> list[Tensor]:
         """What each core sees of the observations [..., O]."""
-        seen = self._input(obs)
+        seen = self.normalizer(obs)
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
         return [network.hidden_features(seen, self.place) for network in networks]
 
@@ -244,9 +243,9 @@ class RecurrentPolicy(MLPPolicy):
         distribution = self._distribution(output.transpose(0, 1), batch.action_mask)
         return distribution, None if value is None else value.t()
 
-    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+    def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
         """The rollout as sequences [B, T, ...] with what was remembered before each of them."""
-        fields = self.fields(rollout)
+        fields |= rollout.fields()
         length = self.sequence_length or len(rollout)
         ended = rollout.tensor("terminated") | rollout.tensor("truncated")
         fields["starts"] = torch.cat([torch.zeros_like(ended[:1]), ended[:-1]])
@@ -255,11 +254,6 @@ class RecurrentPolicy(MLPPolicy):
         if "action_mask" in rows:  # in padding nobody acts, and everything is allowed
             rows["action_mask"] |= ~rows["mask"][..., None]
         return Batch(**rows, state=state)
-
-    def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
-        length = self.sequence_length or len(rollout)
-        rows = {name: cut_sequences(item, length) for name, item in fields.items()}
-        return dataclasses.replace(self.batch(rollout), **rows)
 
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:

@@ -84,7 +84,7 @@ def write(
         agent.policy, env, [start for start in starts for _ in range(count)], rng
     )
     batch = agent.policy.batch(rollout, "episode")
-    rewards = rollout.stack_field("reward").sum(axis=0)  # [N]
+    rewards = as_array(rollout.tensor("reward")).sum(axis=0)  # [N]
     advantage, meaning = _advantages(agent, rollout, batch, count)
     rules, rows = env.unwrapped.rules, env.unwrapped.rows  # type: ignore[attr-defined]
     completions = []

@@ -175,8 +175,10 @@ class Inspector:
     def _episodes(
         self, rollout: Rollout, named: dict[str, np.ndarray], columns: dict[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        action, reward = rollout.stack_field("action").T, rollout.stack_field("reward").sum(axis=0)
-        lengths, states = rollout.stack_field("valid").sum(axis=0).tolist(), self._states(rollout)
+        names = ("action", "reward", "valid")
+        action, reward, valid = (rollout.tensor(name).cpu().numpy() for name in names)
+        action, reward, lengths = action.T, reward.sum(axis=0), valid.sum(axis=0).tolist()
+        states = self._states(rollout)
         episodes = []
         for row, length in enumerate(lengths):
             ids = action[row, :length].tolist()
@@ -209,7 +211,9 @@ class Inspector:
         own = self.env.env.single_observation_space
         if self._writes or not isinstance(own, spaces.Discrete):
             return None
-        numbers = rollout.stack_field("obs").argmax(axis=-1).T  # one-hot [T, N, S] → [N, T]
+        numbers = (
+            rollout.tensor("obs").cpu().numpy().argmax(axis=-1).T
+        )  # one-hot [T, N, S] → [N, T]
         layout = getattr(getattr(self.world, "tables", None), "layout", None)
         if layout is None:
             return [[f"state {number}" for number in row] for row in numbers.tolist()]

@@ -241,8 +241,8 @@ def test_the_gradient_is_right_in_expectation_with_the_weights_and_biased_withou
     mask = torch.ones(25, 2, dtype=torch.bool)
 
     def rows(log_prob: torch.Tensor, importance: torch.Tensor | None, share: torch.Tensor) -> Batch:
-        made = Batch(prompts, every, log_prob, mask, importance=importance)
-        return made.with_advantage((advantage * share * 25)[:, None])
+        weighted = (advantage * share * 25)[:, None].expand(25, 2)
+        return Batch(prompts, every, log_prob, mask, importance=importance, advantage=weighted)
 
     if how == "temperature":
         sampler = LanguageModelPolicy(tiny.model, temperature=1.6)
@@ -294,8 +294,8 @@ def test_what_a_hot_server_samples_teaches_what_the_policy_would_have(
     weight_by_importance(batch, policy, config)
     assert batch.importance is not None
     reward = (token == four).double()
-    one = batch[:1].with_advantage(torch.ones(1, 1))
-    one.action, one.importance = torch.tensor([[four]]), None
+    one = batch[:1]
+    one.action, one.advantage, one.importance = torch.tensor([[four]]), torch.ones(1, 1), None
     slope = gradient(policy, one, config)  # -∇ log π(4), of one element
     with torch.no_grad():
         log_probs = policy.logits(batch[:1])[0, 0].log_softmax(-1)
@@ -307,7 +307,7 @@ def test_what_a_hot_server_samples_teaches_what_the_policy_would_have(
     unweighted = float(reward.mean() * scale)
     assert abs(unweighted - 1.0) > 10 * error
     # and the update does what these numbers say
-    batch = batch.with_advantage(reward.float())
+    batch.advantage = reward.float()
     assert float(gradient(policy, batch, config) @ exact / (exact @ exact)) / count == near(
         float(weighted.mean()), dtype="float32", terms=count * widths(policy.model)
     )

@@ -22,6 +22,7 @@ from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
+from rlbook.networks.mlp import Normalizer
 from rlbook.networks.optimizer import Group, adam, rmsprop
 
 pytestmark = pytest.mark.fast_form
@@ -43,7 +44,7 @@ def agent_with(kind: Any = PPO, **settings: Any) -> Any:
     agent.policy.double()
     with torch.no_grad():
         agent.policy.actor.weights[-2].mul_(100)
-    if agent.policy.normalizer is not None:
+    if isinstance(agent.policy.normalizer, Normalizer):
         agent.policy.normalizer.update(1.0 + 2.0 * rows().obs)
     return with_optimizer(agent)
 

@@ -331,7 +331,7 @@ def test_what_is_trained_on_are_the_ids_that_were_drawn(gpt2_folder: Path) -> No
             np.zeros(2, dtype=np.float32),
         )
         obs, live = next_obs, ~terminated
-    assert rollout.stack_field("reward").sum(0).tolist() == [1.0, 1.0]  # both spellings say 46
+    assert rollout.tensor("reward").sum(0).tolist() == [1.0, 1.0]  # both spellings say 46
     policy = LanguageModelPolicy(folder_model(gpt2_folder))
     log_prob, _, _ = policy.evaluate(policy.batch(rollout))
     ids = [[*first["tokens"][0, : first["length"][0]].tolist(), IDS["4"], IDS["6"], EOS]]
@@ -382,7 +382,7 @@ def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
         ended.append(env.rows.terminated.mean())
         batch, reward = (
             policy.batch(rollout),
-            torch.from_numpy(rollout.stack_field("reward").sum(0)).float(),
+            rollout.tensor("reward").sum(0).float(),
         )
         advantage = group_advantage(reward, 8)[:, None].expand(batch.action.shape)
         optimizer.step(

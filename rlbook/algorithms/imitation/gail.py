@@ -214,11 +214,9 @@ class GAIL(PPO):
     def update(self, batch: Batch) -> Metrics:
         """The discriminator's step on a rollout, and PPO's for what it pays."""
         rate, settings = self.anneal(), cast(GAILConfig, self.settings)
+        learning = self.policy, self.optimizer, self.discriminator, self.judge
         metrics = gail_update(
-            self.policy,
-            self.optimizer,
-            self.discriminator,
-            self.judge,
+            *learning,
             self.rollout_data,
             self.expert_steps,
             settings,
@@ -227,7 +225,8 @@ class GAIL(PPO):
             rewards=self.rewards,
             loss=self.loss,
         )
-        return metrics | {"learning_rate": rate} | self.penalty.adapt(len(batch))
+        metrics |= {"learning_rate": rate}
+        return metrics if settings.kl_target is None else metrics | self.penalty.adapt(len(batch))
 
     def expert_steps(self, size: int) -> Tensor:
         """Recorded steps, drawn with replacement: [B, X]."""

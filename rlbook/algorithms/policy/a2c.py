@@ -69,7 +69,7 @@ def advantage_rows(
     metrics = {"explained_variance": explained_variance(advantage, target, mask)}
     if normalize_advantage:
         advantage = normalize(advantage, mask)
-    rows = policy.rows(rollout, advantage=advantage, target=target, weight=per_token(mask))
+    rows = policy.batch(rollout, advantage=advantage, target=target, weight=per_token(mask))
     return rows, metrics
 
 

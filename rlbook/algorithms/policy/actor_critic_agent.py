@@ -15,6 +15,7 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.policy_losses import clipped_surrogate_loss
+from rlbook.networks.mlp import Normalizer
 from rlbook.networks.policy import as_array
 
 surrogate_loss = has_fast_form(clipped_surrogate_loss)
@@ -48,7 +49,10 @@ class ActorCriticAgent(PolicyAgent):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)
-        self.end_rollout(batch)
+        # only now: what acted and what learned saw the same numbers
+        if isinstance(self.policy.normalizer, Normalizer):
+            self.policy.normalizer.update(batch.obs[batch.mask])
+        self.rollout_data.clear()
         return metrics
 
     @abstractmethod

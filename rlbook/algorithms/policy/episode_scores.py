@@ -95,10 +95,8 @@ def weight_rollout(
     """The same for a rollout [T, N], whose log-probabilities become the policy's own.
 
     Returns:
-        The weights [T, N] as `importance` and their mean; nothing where the config asks for none.
+        The weights [T, N] as `importance`, and their mean.
     """
-    if config.importance_cap is None:
-        return {}, {}
     batch = policy.batch(rollout, "episode")
     mean = weight_by_importance(batch, policy, config)
     rollout.log_probs[:] = list(as_array(batch.log_prob.T))

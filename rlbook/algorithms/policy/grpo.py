@@ -100,7 +100,8 @@ def grpo_rows(
         advantage = reward_to_go_advantage(batch.reward, batch.mask)
     if config.advantage_clip is not None:
         advantage = advantage.clamp(-config.advantage_clip, config.advantage_clip)
-    return batch.with_advantage(advantage), metrics
+    batch.advantage = advantage.expand(batch.mask.shape).contiguous()
+    return batch, metrics
 
 
 def grpo_update(
@@ -145,7 +146,9 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
         policy_loss = clipped_surrogate_loss(
             new, old, batch.advantage, dual_clip=config.dual_clip, **weighted
         )
-    entropy, kl = weighted_sum(entropy, **batch.share), loss_penalty(log_prob, batch, config)
+    penalised = batch.reference_log_prob is not None and config.kl_in == "loss"
+    kl = loss_penalty(log_prob, batch, config) if penalised else None
+    entropy = weighted_sum(entropy, **batch.share)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
     advantage = None if config.ratio == "cispo" else batch.advantage

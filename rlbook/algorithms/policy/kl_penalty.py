@@ -59,8 +59,7 @@ class KLPenalty:
     def adapt(self, rows: int) -> Metrics:
         """Adapts β after an update on a rollout of this many rows; returns β of that update."""
         config, used = self.config, self.coef
-        if config.kl_target is None:
-            return {}
+        assert config.kl_target is not None
         self.coef = adapted_kl_coef(
             used,
             self.kl,
@@ -118,12 +117,8 @@ class KLControl:
         self.kl_coef, self.kl = float(state["kl_coef"]), float(state["kl"])
 
 
-def loss_penalty(
-    log_prob: Tensor, batch: Batch, config: ReferenceOptions | GRPOConfig
-) -> Tensor | None:
-    """KL(π ‖ π_ref) per step, in nats, where the penalty is part of the loss; None elsewhere."""
-    if batch.reference_log_prob is None or config.kl_in != "loss":
-        return None
+def loss_penalty(log_prob: Tensor, batch: Batch, config: ReferenceOptions | GRPOConfig) -> Tensor:
+    """KL(π ‖ π_ref) per step, in nats, for a penalty that is part of the loss."""
     estimate = find_estimator(config.kl_estimator, config.kl_clamp)
     kl = estimate(log_prob, batch.reference_log_prob, batch.share.get("mask"))
     return weighted_sum(kl, **batch.share)

@@ -154,15 +154,6 @@ class PolicyAgent(PredictingAgent):
         ended = data.tensor("terminated") | data.tensor("truncated")
         return self.reward_scale(reward, ended, data.tensor("valid"))
 
-    def end_rollout(self, batch: Batch) -> None:
-        """Empties the rollout after its update. Its observations `batch.obs` join the running
-        statistics, where the policy keeps some: what acted and what learned saw the same numbers.
-        """
-        if self.policy.normalizer is not None:
-            steps = batch.obs if self.policy.unit == "step" else batch.obs[batch.mask]
-            self.policy.normalizer.update(steps)
-        self.rollout_data.clear()
-
     def round_over(self, step: Step) -> bool:
         """Whether the last environment of this round has just ended (`rollout = "episodes"`)."""
         return not (step.valid & ~(step.terminated | step.truncated)).any()
@@ -176,7 +167,7 @@ class PolicyAgent(PredictingAgent):
         """Sets the learning rate for this point of training, and returns that of the next step,
         which in a warm-up is less."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
-        self.optimizer.learning_rate = value_at(self.config.learning_rate, self.progress) * left
+        self.optimizer.learning_rate = self.settings.learning_rate * left
         return self.optimizer.step_size
 
     @property

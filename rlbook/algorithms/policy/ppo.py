@@ -37,7 +37,7 @@ from rlbook.algorithms.policy.ppo_config import METRICS, PPOConfig
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import explained_variance, gae, normalize, whiten
-from rlbook.functional.averages import per_token, weighted_sum
+from rlbook.functional.averages import given_weights, per_token, weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
@@ -79,7 +79,7 @@ def ppo_rows(
     if config.normalize_advantage and config.normalize_over == "rollout":
         advantage = whiten(advantage, mask)
     fields |= {"value": value, "advantage": advantage, "target": target}
-    return policy.rows(rollout, **fields), metrics
+    return policy.batch(rollout, **fields), metrics
 
 
 def ppo_update(
@@ -140,6 +140,9 @@ def ppo_loss(
         entropy_gradient=config.entropy_coef > 0,
     )
     assert value is not None
+    share = policy_share = batch.share
+    if batch.importance is not None and batch.weight is not None:
+        policy_share = share | {"average": given_weights(batch.weight * batch.importance)}
     policy_loss = surrogate_loss(
         log_prob,
         batch.log_prob,
@@ -147,23 +150,19 @@ def ppo_loss(
         clip=config.clip,
         clip_high=config.clip_high,
         dual_clip=config.dual_clip,
-        **batch.policy_share,
+        **policy_share,
     )
     if config.clip_value is None:
-        value_loss = squared_value_loss(value, batch.target, **batch.share)
+        value_loss = squared_value_loss(value, batch.target, **share)
     else:
         value_loss = clipped_value_loss(
-            value, batch.value, batch.target, clip=config.clip_value, **batch.share
+            value, batch.value, batch.target, clip=config.clip_value, **share
         )
-    entropy = None if entropy is None else weighted_sum(entropy, **batch.share)
-    kl = loss_penalty(log_prob, batch, config)
-    total = regularised_loss(
-        policy_loss + config.value_coef * value_loss,
-        entropy,
-        kl,
-        entropy_coef=config.entropy_coef,
-        kl_coef=config.kl_coef,
-    )
+    entropy = None if entropy is None else weighted_sum(entropy, **share)
+    penalised = batch.reference_log_prob is not None and config.kl_in == "loss"
+    kl = loss_penalty(log_prob, batch, config) if penalised else None
+    coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
+    total = regularised_loss(policy_loss + config.value_coef * value_loss, entropy, kl, **coefs)
     if not diagnose or entropy is None:
         return LossOutput(total, {})
     parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -187,14 +186,8 @@ def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str
     old_log_prob = batch.log_prob
     kl = weighted_sum(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.step_share)
     assert batch.advantage is not None
-    clipped = clip_fraction(
-        log_prob,
-        old_log_prob,
-        batch.advantage,
-        clip=config.clip,
-        clip_high=config.clip_high,
-        **batch.step_share,
-    )
+    bounds = {"clip": config.clip, "clip_high": config.clip_high}
+    clipped = clip_fraction(log_prob, old_log_prob, batch.advantage, **bounds, **batch.step_share)
     return {"approx_kl": kl, "clip_fraction": clipped}
 
 
@@ -227,20 +220,22 @@ class PPO(ActorCriticAgent):
         return self.config.resolve(self.progress, **moved)
 
     def prepare(self) -> tuple[Batch, Metrics]:
-        reward, data = self.rewards(), self.rollout_data
-        fields, metrics = weight_rollout(data, self.policy, self.config)
+        reward, data, config = self.rewards(), self.rollout_data, self.config
+        weighted = config.importance_cap is not None
+        fields, metrics = weight_rollout(data, self.policy, config) if weighted else ({}, {})
         if self.reference is not None:
             reward, fields["reference_log_prob"] = self.penalty.penalize(
                 reward, self.policy, self.reference, data, self.settings.kl_coef
             )
             metrics["reference_kl"] = self.penalty.kl
-        batch, rest = ppo_rows(self.policy, data, reward, self.config, **fields)
+        batch, rest = ppo_rows(self.policy, data, reward, config, **fields)
         return batch, metrics | rest
 
     def update(self, batch: Batch) -> Metrics:
         rate, config = self.anneal(), self.settings
         found = ppo_update(self.policy, self.optimizer, batch, config, self.shuffling, self.loss)
-        return found | {"learning_rate": rate} | self.penalty.adapt(len(batch))
+        found |= {"learning_rate": rate}
+        return found if config.kl_target is None else found | self.penalty.adapt(len(batch))
 
     def state_dict(self) -> State:
         return super().state_dict() | {"kl_coef": self.penalty.coef}

@@ -82,7 +82,9 @@ def recorded_rows(agent: Learner, groups: RankedBatch) -> tuple[Batch, Metrics]:
     if temperature is not None:
         advantage, metrics["score_temperature"] = advantage / temperature, temperature
     metrics |= {"advantage": float(advantage.mean()), "advantage_std": float(advantage.std())}
-    return batch.with_advantage(advantage.to(batch.mask.device)[:, None]), metrics
+    advantage = advantage.to(batch.mask.device)[:, None]
+    batch.advantage = advantage.expand(batch.mask.shape).contiguous()
+    return batch, metrics
 
 
 @torch.no_grad()

@@ -37,6 +37,7 @@ from rlbook.functional.returns import discounted_returns
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
 from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.networks.mlp import Normalizer
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy
 
@@ -51,7 +52,7 @@ def reinforce_rows(
     returns = discounted_returns(reward, *ends, config.gamma, valid=mask)  # [T, N]
     advantage = returns - baseline(policy, rollout, returns, config)
     weight = mask / mask.shape[1]  # a sum over steps, a mean over N
-    return policy.rows(rollout, advantage=advantage, target=returns, weight=weight)
+    return policy.batch(rollout, advantage=advantage, target=returns, weight=weight)
 
 
 def baseline(policy: Policy, rollout: Rollout, returns: Tensor, config: ReinforceConfig) -> Tensor:
@@ -152,7 +153,10 @@ class Reinforce(PolicyAgent):
             return {}
         batch = self.prepare()
         metrics = self.update(batch)
-        self.end_rollout(batch)
+        # only now: what acted and what learned saw the same numbers
+        if isinstance(self.policy.normalizer, Normalizer):
+            self.policy.normalizer.update(batch.obs[batch.mask])
+        self.rollout_data.clear()
         return metrics
 
     def prepare(self) -> Batch:

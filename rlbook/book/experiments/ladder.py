@@ -13,7 +13,7 @@ running statistics, sequence models, and the numbers for the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from numpy.random import Generator
@@ -63,8 +63,7 @@ class LadderRollout:
     @classmethod
     def from_rollout(cls, rollout: Rollout) -> LadderRollout:
         """What an agent has collected."""
-        names = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid")
-        return cls(log_prob=rollout.log_prob(), **{name: rollout.tensor(name) for name in names})
+        return cls(**{field.name: rollout.tensor(field.name) for field in fields(cls)})
 
 
 def reinforce(

@@ -76,19 +76,16 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
         torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True
     )
     prompt, padding = distinct[:, 1:], distinct[:, 0]
-    shared = _shared_length(tokens, length) if len(prompt) > 1 else 0
+    shared = 0  # tokens that all prompts begin with; each keeps at least one of its own
+    if len(prompt) > 1:
+        same = (tokens == tokens[:1]).all(0)[: int(length.min()) - 1]
+        shared = int(same.long().cumprod(0).sum())
     if shared < SHARED:
         return PromptRows(prompt, padding, index, completion)
     own = prompt[:, shared:].masked_fill(
         torch.arange(width - shared, device=tokens.device) < padding[:, None], 0
     )
     return PromptRows(own, padding, index, completion, tokens[0, :shared])
-
-
-def _shared_length(tokens: Tensor, length: Tensor) -> int:
-    """The length of the prefix common to all prompts; each keeps at least one token of its own."""
-    same = (tokens == tokens[:1]).all(0)[: int(length.min()) - 1]
-    return int(same.long().cumprod(0).sum())
 
 
 def prompt_mask(rows: PromptRows) -> Tensor | None:

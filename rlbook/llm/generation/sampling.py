@@ -193,7 +193,7 @@ class SamplingPolicy(LanguageModelPolicy):
         )
         return self.sampling.draw(logits, rng, seen)
 
-    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+    def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
         raise ValueError(
             f"tokens that were drawn by {self.sampling} cannot be trained on: their"
             " log-probabilities are recomputed from the whole distribution, so the ratio of new to"

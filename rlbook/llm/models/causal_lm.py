@@ -24,15 +24,19 @@ LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 """A causal language model of transformers, or one with adapters in it."""
 
 
-def _inputs(model: nn.Module, rows: PromptRows, tokens: Tensor, before: int = 0) -> dict[str, Any]:
+def _inputs(
+    model: nn.Module, rows: PromptRows, tokens: Tensor, *, before: int = 0, last: int | None = None
+) -> dict[str, Any]:
     """Token ids [B, n] of columns `before` on, their position ids and the attention mask of all
-    columns so far; architectures without position ids infer them."""
+    columns so far; architectures without position ids infer them. The output layer need read no
+    more than the `last` columns."""
     prompt, completion = positions(rows)
     end = before + tokens.shape[1]
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, before:end]
     mask = (torch.arange(end, device=tokens.device) >= rows.padding[rows.index][:, None]).long()
-    inputs = {"input_ids": tokens, "attention_mask": mask}
-    return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
+    optional = {"position_ids": position} | ({} if last is None else {"logits_to_keep": last})
+    taken = {name: value for name, value in optional.items() if _takes(model, name)}
+    return {"input_ids": tokens, "attention_mask": mask, **taken}
 
 
 def _takes(model: nn.Module, name: str) -> bool:
@@ -70,7 +74,7 @@ def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
         if (cache := first_pass(config)) is not None:
             return _read_in_two_passes(module, rows, output, cache)
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
-    found = module(**_inputs(module, rows, tokens), use_cache=False, **_last(module, columns))
+    found = module(**_inputs(module, rows, tokens, last=columns), use_cache=False)
     return found[output][:, -columns:]
 
 
@@ -82,10 +86,9 @@ def _read_in_two_passes(
 
     distinct = distinct_prompts(rows)
     found = module(
-        **_inputs(module, distinct, rows.prompt),
+        **_inputs(module, distinct, rows.prompt, last=1),
         use_cache=True,
         **{cache_argument(module): cache},
-        **_last(module, 1),
     )
     behind_prompt = found[output][:, -1:][rows.index]  # [B, 1, ·]
     if not rows.completion.shape[1]:
@@ -102,11 +105,6 @@ def cache_argument(module: nn.Module) -> str:
     """What the forward pass calls its KV cache: `cache` from transformers 5.24 on, `past_key_values`
     before; "" if it has none."""
     return next((name for name in ("cache", "past_key_values") if _takes(module, name)), "")
-
-
-def _last(module: nn.Module, columns: int) -> dict[str, int]:
-    """The argument that keeps the output layer from reading more than the last columns."""
-    return {"logits_to_keep": columns} if _takes(module, "logits_to_keep") else {}
 
 
 @has_fast_form
@@ -148,9 +146,7 @@ class CausalDecoder:
         self.cache = block_cache(
             self.model.config, self.column + new_tokens, compute_of(self.model).dtype
         )
-        output = self._forward(
-            **_inputs(self.model, distinct_prompts(rows), rows.prompt), **_last(self.model, 1)
-        )
+        output = self._forward(**_inputs(self.model, distinct_prompts(rows), rows.prompt, last=1))
         self.cache.batch_select_indices(rows.index)
         return output[:, -1][rows.index]
 

@@ -112,18 +112,16 @@ class LanguageModelPolicy(Policy):
     def value_parameters(self) -> list[nn.Parameter]:
         return [] if self.critic is None else list(self.critic.parameters())
 
-    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+    def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
         prompts = {
             name: to_device(np.asarray(rollout.steps[0].obs[name]), rollout.device)
             for name in ("tokens", "length")
         }
-        action, log_prob, mask = (
-            x.T.contiguous()
-            for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid"))
-        )
-        return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
+        names = {"action": "action", "log_prob": "log_prob", "mask": "valid"}
+        rows = {name: rollout.tensor(source).T.contiguous() for name, source in names.items()}
+        return Batch(obs=prompts, **rows, **{name: value.T for name, value in fields.items()})
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
@@ -133,11 +131,9 @@ class LanguageModelPolicy(Policy):
         rows = _states(batch)
         distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
-        return (
-            distribution.log_prob(_completions(batch)),
-            self.entropy_of(distribution, entropy_gradient) if entropy else None,
-            value,
-        )
+        log_prob = distribution.log_prob(_completions(batch))
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            return log_prob, distribution.entropy() if entropy else None, value
 
     def _evaluate_packed(
         self, batch: Batch, width: int, entropy: bool, gradient: bool
@@ -145,10 +141,9 @@ class LanguageModelPolicy(Policy):
         """The same on packed rows, without a critic; 0 outside the mask."""
         check_packable(self.model, width)
         distribution = self._distribution(packed_logits(self.model, pack(batch, width)))
-        found = [
-            distribution.log_prob(batch.action[batch.mask]),
-            *([self.entropy_of(distribution, gradient)] if entropy else []),
-        ]
+        found = [distribution.log_prob(batch.action[batch.mask])]
+        with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
+            found += [distribution.entropy()] if entropy else []
         laid = [
             torch.zeros(batch.mask.shape, dtype=x.dtype, device=x.device).masked_scatter(
                 batch.mask, x

@@ -16,9 +16,10 @@ from scipy import stats
 
 from rlbook.agent import Step
 from rlbook.data.replay import ReplayBuffer
-from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
+from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.interaction.vector_envs.vector import VectorInteraction
+from rlbook.networks.mlp import MLPPolicy
 
 
 class Clock(gymnasium.Env):
@@ -227,13 +228,17 @@ def test_a_row_of_a_batch_may_be_a_dict_of_tensors_or_missing() -> None:
 
 def test_rows_are_the_valid_steps_in_order_or_whole_episodes() -> None:
     """T = 3, N = 2; the second stream waits from its second step on."""
+    policy = MLPPolicy(1, spaces.Discrete(4), torch.Generator().manual_seed(0), critic=False)
+    rollout = Rollout()
+    for time in range(3):
+        rollout.add(step_at(time), np.zeros(2, np.float32))
     value = torch.tensor([[0, 10], [1, 11], [2, 12]])
-    mask = torch.tensor([[True, True], [True, False], [True, False]])
-    assert as_rows(value, mask, "step").tolist() == [0, 10, 1, 2]
-    assert as_rows(value, mask, "episode").tolist() == [[0, 1, 2], [10, 11, 12]]
-    vectors = torch.stack([value, -value], dim=-1)  # [T, N, 2]
-    assert as_rows(vectors, mask, "step").tolist() == [[0, 0], [10, -10], [1, -1], [2, -2]]
-    assert as_rows(vectors, mask, "episode").shape == (2, 3, 2)
+    rows = policy.batch(rollout, "step", value=value)
+    assert rows.value is not None and rows.value.tolist() == [0, 10, 1, 2]
+    assert rows.action.tolist() == [0, 1, 1, 2] and rows.obs.tolist() == [[0], [0], [1], [2]]
+    rows = policy.batch(rollout, "episode", value=value)
+    assert rows.value is not None and rows.value.tolist() == [[0, 1, 2], [10, 11, 12]]
+    assert rows.action.tolist() == [[0, 1, 2], [1, 2, 3]] and rows.obs.shape == (2, 3, 1)
 
 
 def step_at(time: int) -> Step:
@@ -258,7 +263,7 @@ def test_a_rollout_stacks_its_steps_over_time() -> None:
     assert rollout.tensor("obs")[:, :, 0].tolist() == [[0, 0], [1, 1], [2, 2]]
     assert rollout.tensor("action").tolist() == [[0, 1], [1, 2], [2, 3]]
     assert rollout.tensor("valid").tolist() == [[True, True], [True, False], [True, False]]
-    assert rollout.log_prob().tolist() == [[0, 0], [-1, -1], [-2, -2]]
+    assert rollout.tensor("log_prob").tolist() == [[0, 0], [-1, -1], [-2, -2]]
     rollout.clear()
     assert len(rollout) == 0
 
@@ -281,4 +286,4 @@ def test_a_saved_rollout_is_the_rollout() -> None:
     two.add(step_at(3), np.zeros(2, np.float32))
     for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid"):
         assert torch.equal(one.tensor(name), two.tensor(name))
-    assert torch.equal(one.log_prob(), two.log_prob())
+    assert torch.equal(one.tensor("log_prob"), two.tensor("log_prob"))

@@ -171,7 +171,7 @@ class ReplayAgent(Agent):
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         group = training_group()
-        for optimizer in self.optimizers().values():
+        for optimizer in (self.critic_optimizer, self.actor_optimizer):
             optimizer.learning_rate = checks.value_at(self.config.learning_rate, self.progress)
         with products(self.config.matmul_precision):
             for batch in self.minibatches(self.config.gradient_steps):

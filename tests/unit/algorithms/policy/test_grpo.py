@@ -474,7 +474,7 @@ def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner
         (log_prob + noise.normal(0, 0.8, log_prob.shape)).astype(np.float32)
         for log_prob in agent.rollout_data.log_probs
     ]
-    sampled = agent.rollout_data.log_prob().T
+    sampled = agent.rollout_data.tensor("log_prob").T
     batch, metrics = agent.prepare()
     difference = (batch.log_prob - sampled) * batch.mask
     weight = (

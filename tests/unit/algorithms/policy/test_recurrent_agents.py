@@ -116,7 +116,7 @@ def test_time_is_not_shuffled_within_a_sequence():
     agent, interaction = agent_in("discrete")
     collect(agent, interaction, 8)
     time = torch.arange(8.0)[:, None].expand(8, 3)
-    rows = agent.policy.rows(agent.rollout_data, target=time)
+    rows = agent.policy.batch(agent.rollout_data, target=time)
     seen = [batch.target for batch in minibatches(rows, 8, np.random.default_rng(0))]
     assert [len(part) for part in seen if part is not None] == [1, 1, 1]
     assert all(torch.equal(part[0], time[:, 0]) for part in seen if part is not None)

@@ -61,7 +61,7 @@ def transitions(size: int, rows: list[tuple[int, int, float, int, bool]]) -> Tra
 
 
 def train_on_rows(agent: Any, batch: Transitions) -> list[float]:
-    agent.replay.sample = lambda size, rng: batch
+    agent.replay.size, agent.replay.rows_at = len(batch.reward), lambda places: batch
     (minibatch,) = agent.minibatches(1)
     metrics = train_on(agent, minibatch)
     return [float(metrics[name]) for name in ("td_loss", "q", "grad_norm")]
@@ -332,7 +332,8 @@ def test_the_gradient_is_cut_and_the_step_size_annealed() -> None:
     )
     agent.config = DQNConfig(**{**vars(agent.config), "max_grad_norm": 0.5, "gradient_steps": 1})
     agent.progress = 0.75
-    agent.replay.sample = lambda size, rng: transitions(2, [(0, 0, 100.0, 1, True)])
+    rows = transitions(2, [(0, 0, 100.0, 1, True)])
+    agent.replay.size, agent.replay.rows_at = 1, lambda places: rows
     before = flat_weights(agent.optimizer)
     metrics = agent.update()
     rounded: dict[str, Any] = {"dtype": "float32", "terms": 4}
