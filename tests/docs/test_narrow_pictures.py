@@ -18,7 +18,6 @@ import picture_files  # noqa: E402
 LEGIBLE = 8.5  # pixels of CSS
 TRAINED = (
     "answer-probability",
-    "curves-ladder",
     "curves-sums",
     "exploration-steps",
     "more-tries",
