@@ -142,3 +142,26 @@ if "gymnasium" in sys.modules:
     importlib.import_module("rlbook.envs")
 else:
     sys.meta_path.insert(0, _AfterGymnasium)  # type: ignore[arg-type]
+
+
+def _complete_in_notebooks() -> None:
+    """Lets IPython's Tab know what `rlbook.training.completions` knows, and no signature says."""
+    from IPython.core.completer import SimpleCompletion, context_matcher
+    from IPython.core.getipython import get_ipython
+
+    @context_matcher(identifier="rlbook.train")
+    def matcher(context: Any) -> Any:
+        lines = context.full_text.split("\n")[: context.cursor_line]
+        before = "\n".join([*lines, context.line_with_cursor[: context.cursor_position]])
+        found = []
+        if "train(" in before:
+            found = importlib.import_module("rlbook.training").completions(before)
+        return {"completions": [SimpleCompletion(text, type="param") for text in found]}
+
+    shell = get_ipython()
+    if shell is not None:
+        shell.Completer.custom_matchers.append(matcher)
+
+
+if "IPython" in sys.modules:
+    _complete_in_notebooks()

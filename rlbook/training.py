@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.process_group import is_follower, process_group
 from rlbook.networks.model_spec import OwnNetwork
-from rlbook.registry import agent_class
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.presets.named_presets import named_preset
@@ -217,9 +218,13 @@ def _signature() -> inspect.Signature:
     shown = inspect.signature(train)
     *named, rest = shown.parameters.values()
     kind = inspect.Parameter.KEYWORD_ONLY
+    plain = {"AtLeast0": "int", "AtLeast1": "int", "Return": "float", "Switch": "bool"}
     options = [
         inspect.Parameter(
-            item.name, kind, default=0 if item.name == "seed" else None, annotation=item.type
+            item.name,
+            kind,
+            default=0 if item.name == "seed" else None,
+            annotation=f"{plain[item.type]} | None" if item.type in plain else item.type,
         )
         for item in fields(RunOptions)
     ]
@@ -227,3 +232,30 @@ def _signature() -> inspect.Signature:
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+INSIDE = re.compile(r"""\btrain\(\s*(['"])(?P<first>\w*)(?:\1(?P<rest>(?:[^()]|\([^()]*\))*))?$""")
+"""What stands before the cursor inside a call of `train`."""
+
+
+def completions(before: str) -> list[str]:
+    """What may follow at the cursor of a notebook inside `rlbook.train(`: names of algorithms in the
+    first argument, and after it the algorithm's hyper-parameters."""
+    found = INSIDE.search(before)
+    if found is None:
+        return []
+    first, rest = found["first"], found["rest"]
+    if rest is None:
+        return [name for name in (*ALGORITHMS, *ALIASES) if name.startswith(first)]
+    begun = re.search(r",\s*(\w*)$", rest)
+    if (
+        begun is None
+        or (rest.count("'") + rest.count('"')) % 2
+        or first not in {**ALGORITHMS, **ALIASES}
+    ):
+        return []
+    config = agent_class(first).Config
+    names = [
+        item.name for item in fields(config) if item.name not in getattr(config, "refused", {})
+    ]
+    return [f"{name}=" for name in names if name.startswith(begun[1])]

@@ -12,6 +12,7 @@ import pytest
 
 import rlbook
 from rlbook.runs.options import NAMES
+from rlbook.training import completions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -98,6 +99,7 @@ def notebook() -> Any:
         "import sys; run = sys.last_value.run; before = run.steps; run.train().steps - before",
         BROKEN,
         "_ = rlbook.train('ppo', 'CartPole-v1', steps=4000, on_report=lambda run: 'stop')",
+        "get_ipython().complete(None, 'rlbook.train(\\'ppo\\', \\'Maze-v0\\', gae', 34)[1]",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in code])
     return NotebookClient(notebook, timeout=120, allow_errors=True).execute()
@@ -178,3 +180,27 @@ def test_a_bar_is_left_in_red_only_of_the_run_that_was_interrupted(notebook: Any
     state = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
     styles = [widget["state"].get("bar_style") for widget in state.values()]
     assert styles.count("danger") == 1  # the interrupted one's
+
+
+@in_a_kernel
+def test_tab_knows_the_hyperparameters_of_the_algorithm(cells: list[list[dict]]) -> None:
+    (shown,) = cells[11]
+    assert shown["data"]["text/plain"] == "['gae_lambda=']"
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("rlbook.train('q_learn", ["q_learning"]),
+        ('run = rlbook.train("dpo", "Maze-v0", preference_l', ["preference_loss="]),
+        ("rlbook.train('dqn', 'CartPole-v1', epsilon=Linear(1.0, 0.1), double", ["double="]),
+        ("rlbook.train('dqn', 'CartPole-v1', epsilon=Linear(1.0, gam", []),  # inside another call
+        ("rlbook.train('dqn', 'CartPole-v1', gamma=dou", []),
+        ("rlbook.train('dqn', 'dou", []),  # inside a text
+        ("rlbook.train('dqn', 'CartPole-v1'); dou", []),
+        ("rlbook.train('nobody', 'CartPole-v1', gam", []),
+        ("rlbook.load('dqn', gam", []),
+    ],
+)
+def test_what_is_completed_inside_train(before: str, found: list[str]) -> None:
+    assert completions(before) == found
