@@ -244,3 +244,15 @@ def test_a_forged_ring_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match="saved"):
             replay_of().load_state_dict(copy.deepcopy(replay.state_dict()) | {name: value})
+
+
+def test_the_states_before_sequences_are_theirs_after_the_ring_has_gone_round_many_times() -> None:
+    """A sequence begins with each step: its state is what was seen there, and 0 at an episode's
+    first one."""
+    replay, played = replay_of(2, 20, overlap=3, burn_in=0), Played(2)
+    for _ in range(6):
+        played.into(replay, 13)
+        places = replay.beginnings()
+        seen = replay.rows.obs[places, 0] * torch.from_numpy(replay.age[places] > 0)  # type: ignore[union-attr]
+        assert len(places) >= 18
+        assert replay.states[replay.slot[places], 0].tolist() == seen.tolist()

@@ -11,6 +11,7 @@ from closeness import near
 import rlbook
 from rlbook.envs.blackjack import STICK, blackjack_model, number, shown_numbers, with_naturals
 from rlbook.evaluation.optimal_return import (
+    blind_return,
     greedy_return,
     network_return,
     optimal_return,
@@ -124,3 +125,13 @@ def test_an_environment_is_solved_within_2_percent_of_the_optimum_or_within_002_
     assert optimal_return(cliff) == -13 and solving_return(cliff) == near(-13 - 0.02 * 13)
     best = optimal_return(lake)
     assert best is not None and 0.7 < best < 0.8 and solving_return(lake) == near(best - 0.02)
+
+
+def test_who_sees_nothing_is_paid_until_the_time_limit() -> None:
+    """Always to the left, into the wall: -5 at each step. Always to the right: -1, then 10."""
+    limit = CORRIDOR.time_limit
+    assert limit is not None
+    left, right = np.array([0.0, 0.0, 1.0, 0.0]), np.array([0.0, 0.0, 0.0, 1.0])
+    assert blind_return(CORRIDOR, left) == near(-5.0 * limit, terms=limit, size=5.0 * limit)
+    assert blind_return(CORRIDOR, right) == near(10.0 - 1.0, terms=2)
+    assert blind_return(EnvRecipe.from_env("CartPole-v1"), np.array([0.5, 0.5])) is None

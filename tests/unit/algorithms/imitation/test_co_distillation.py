@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near, widths
+from closeness import assert_near, near, widths
 from steps import loss_of
 
 import rlbook
@@ -18,6 +18,7 @@ from rlbook.algorithms.imitation.co_distillation import CoDistillation, StudentR
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.post_training.distillation_losses import forward_kl
+from rlbook.functional.schedules import Linear
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.processes.interrupts import Interrupted
@@ -79,6 +80,13 @@ def test_both_students_take_a_step_and_become_different(env: str, data: Episodes
     assert any((mine != theirs).any() for mine, theirs in pairs), (
         "the shipped model twice, and two halves"
     )
+
+
+def test_both_students_follow_the_schedule_of_the_learning_rate() -> None:
+    agent = agent_for("Maze-v0", learning_rate=Linear(1e-3, 0.0))
+    agent.progress = 0.75
+    assert agent.update(STEPS[np.arange(4)])["learning_rate"] == near(0.25e-3)
+    assert agent.optimizer.learning_rate == agent.peer_optimizer.learning_rate == near(0.25e-3)
 
 
 def test_what_two_students_have_no_use_for_is_refused() -> None:

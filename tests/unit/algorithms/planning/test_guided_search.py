@@ -257,6 +257,8 @@ def test_what_comes_later_is_discounted(gamma: float, length: int) -> None:
         Looker(np.zeros(3), 2), GuidedSearchConfig(simulations=50, gamma=gamma), table=table
     )
     assert play(found, task, 1, 0).lengths.tolist() == [length]
+    run = rlbook.train("ppo", TabularEnv(model), gamma=gamma, steps=1, num_envs=2, eval_every=0)
+    assert searched(run, 3, search="mcts", simulations=50).lengths.tolist() == [length] * 3
 
 
 def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
