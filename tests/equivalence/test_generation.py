@@ -97,11 +97,12 @@ def test_beam_search_finds_what_generate_finds(
     assert_near(found.score, score, dtype="float32", terms=9 * widths(model), size=60.0)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_with_a_beam_for_every_text_all_of_them_are_found_in_their_order(
-    random_model: Callable[..., Any],
+    random_model: Callable[..., Any], temperature: float
 ) -> None:
     """Four symbols, one of which ends, and at most three of them: 1 + 3 + 9 · 4 texts."""
-    policy = LanguageModelPolicy(random_model("llama", vocab_size=4))
+    policy = LanguageModelPolicy(random_model("llama", vocab_size=4), temperature=temperature)
     prompt = np.array([[1, 3]])
     texts = [
         text
@@ -112,7 +113,7 @@ def test_with_a_beam_for_every_text_all_of_them_are_found_in_their_order(
     score = {}
     for text in texts:
         whole = torch.tensor([[*prompt[0], *text]])
-        log_prob = policy.model(whole).logits[0, 1:-1].log_softmax(-1)
+        log_prob = (policy.model(whole).logits[0, 1:-1] / temperature).log_softmax(-1)
         score[text] = log_prob.gather(1, whole[0, 2:, None]).sum().item()
     found = beam_search(
         policy,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,10 @@ from rlbook.data.replay import Transitions
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.interaction.process_group import ProcessGroup
+from rlbook.networks import data_parallel
 from rlbook.networks.data_parallel import (
     OwnRows,
+    act_on_rows,
     count_rows,
     outputs_of_rows,
     portion,
@@ -80,6 +84,28 @@ def test_a_row_draws_the_same_numbers_in_any_process(size: int) -> None:
     alone = np.random.default_rng(7)
     assert np.concatenate(drawn).tolist() == alone.random(5).tolist()
     assert set(ends) == {alone.random()}
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_a_process_without_rows_draws_as_many_numbers_as_the_others(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows among three processes: the generators stay in step."""
+    process, whole = group(3, rank), (np.array([1, 1]), np.zeros(2, dtype=np.float32))
+    process.gather = lambda found: [None, whole]  # type: ignore[method-assign]
+    monkeypatch.setattr(data_parallel, "training_group", lambda: process)
+
+    class Draws:
+        splits = True
+
+        def act(self, obs: Any, rng: Any, *_: Any) -> Any:
+            rng.random(len(obs["tokens"]))
+            return whole
+
+    rng, alone = np.random.default_rng(7), np.random.default_rng(7)
+    act_on_rows(Draws(), {"tokens": np.zeros((2, 4), dtype=np.int64)}, rng, None, None)
+    alone.random(2)
+    assert rng.random() == alone.random()
 
 
 def test_transitions_are_split_by_rows_and_not_by_fields() -> None:

@@ -589,6 +589,7 @@ def test_refilling_ends_at_its_limit_and_pads_what_it_has(
     assert [set(metrics) for metrics in logged] == [
         {"group_return", "zero_std_groups", "dropped_groups"}
     ] * 4
+    assert all(metrics["dropped_groups"] == 1.0 for metrics in logged)
     assert theatre.agent.optimizer.steps == 0
     theatre = stage("grpo", scripted(), num_envs=8, group_size=2, refill=2)
     agent, batches = theatre.agent, []

@@ -31,6 +31,15 @@ def test_beta_rises_above_the_band_falls_below_it_and_stays_inside() -> None:
     assert banded_kl_coef(0.001, 0.0, band=BAND, factor=1.1, low=0.001, high=10.0) == 0.001
 
 
+def test_a_policy_may_be_the_best_up_to_the_upper_end_of_the_band() -> None:
+    control = KLControl(GRPO.Config(kl_coef=0.1, kl_band=(0.1, 0.3)))
+    inside = {}
+    for kl in (0.05, 0.2, 0.3, 0.31):
+        control.follow(kl)
+        inside[kl] = control.inside
+    assert inside == {0.05: True, 0.2: True, 0.3: True, 0.31: False}
+
+
 def test_without_bounds_beta_runs_to_1e8_and_with_bounds_it_does_not() -> None:
     """A policy that starts at a KL of 0.2 and is cloned, not penalised: β 0.1 · 1.1^n passes 10⁸ at
     n = ln 10⁹ / ln 1.1 = 217.4."""
