@@ -18,6 +18,7 @@ from rlbook.envs.tabular.belief_mdp import (
     hidden_model,
 )
 from rlbook.envs.tabular.frame_stack import stack_observations
+from rlbook.envs.tabular.mdp_arrays import from_entries
 
 GAMMA = 0.99
 
@@ -94,6 +95,18 @@ def test_one_frame_is_the_world_itself() -> None:
     assert best_memoryless(stacked, 1.0)[0] == best_memoryless(hidden, 1.0)[0]
     with pytest.raises(ValueError, match="frames must be at least 1, got 0"):
         stack_observations(hidden, 0)
+
+
+def test_a_stack_at_the_start_is_filled_with_what_was_seen_first() -> None:
+    """Start and end look like 1, the cell between like 0: a stack of 1, 1 is the start and one of
+    0, 1 the end, whose right actions differ."""
+    stops, goes = True, False
+    entries = [(0, 0, 1, 1.0, 0.0, goes), (0, 1, 0, 1.0, 0.0, stops)]
+    entries += [(1, action, 2, 1.0, 0.0, goes) for action in (0, 1)]
+    entries += [(2, 0, 2, 1.0, 0.0, stops), (2, 1, 2, 1.0, 1.0, stops)]
+    world = hidden_model(from_entries(entries, 3, 2, initial=[1, 0, 0]), [1, 0, 1])
+    assert best_memoryless(world, 1.0)[0] == 0.0
+    assert best_memoryless(stack_observations(world, 2), 1.0)[0] == 1.0
 
 
 def test_the_windows_are_those_of_gymnasiums_wrapper() -> None:

@@ -284,6 +284,18 @@ def test_rollout_labels_of_a_model_are_its_own_probabilities(
     assert (abs(label - exact) <= 5 * np.sqrt(variance) + 3 / samples).all()
 
 
+def test_where_a_text_has_no_more_steps_its_score_is_0(policy: Any, rules: TokenRules) -> None:
+    texts = ["<think>4,1,9</think>9", "<think>4", "9"]
+    ids = [np.array(rules.codec.encode_answer(text)) for text in texts]
+    written = [rules.to_completion(row, each) for row, each in enumerate(ids)]
+    steps = find_steps(written, rules)
+    assert steps.mask.sum(axis=1).tolist() == [4, 1, 1]
+    model = ProcessReward(policy.policy, np.random.default_rng(0))
+    score = model.score(_as_sampled(written, rules), steps)
+    assert (score[~steps.mask] == 0.0).all()
+    assert ((score[steps.mask] > 0.0) & (score[steps.mask] < 1.0)).all()
+
+
 @pytest.mark.slow
 def test_a_process_reward_learns_which_steps_are_right(
     policy: Any, found: SampledCompletions, rules: TokenRules

@@ -22,6 +22,11 @@ def test_a_bigram_is_a_ratio_of_counts() -> None:
     assert model.probability("eats", ["dog"]) == model.probability("mouse", ["the"]) == 0.0
 
 
+def test_what_is_fitted_later_is_counted_beside_what_was_before() -> None:
+    model = NgramModel(1).fit([["a"]]).fit([["b"]])  # a, b and two ends
+    assert [model.probability(word, []) for word in ("a", "b", END)] == [1 / 4, 1 / 4, 1 / 2]
+
+
 def test_add_k_gives_some_to_what_was_not_seen() -> None:
     model = NgramModel(2, k=1.0).fit(TEXT)  # V = the, cat, dog, sleeps, eats and the end: 6
     assert model.probability("eats", ["dog"]) == near((0 + 1) / (1 + 6), terms=1)

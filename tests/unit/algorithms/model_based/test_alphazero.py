@@ -223,13 +223,13 @@ def test_in_an_open_loop_search_what_first_ended_the_episode_is_searched_where_i
 
 
 class Found:
-    """A search that likes one action best."""
+    """A search that likes one action best, or several alike."""
 
-    def __init__(self, best: int, value: float = 0.0) -> None:
+    def __init__(self, *best: int, value: float = 0.0) -> None:
         self.best, self.value = best, value
 
     def best_actions(self) -> list[int]:
-        return [self.best]
+        return list(self.best)
 
     def values(self) -> list[float]:
         return [self.value] * 9
@@ -242,7 +242,7 @@ def played(agent: AlphaZero, cells: tuple[int, ...], env: Any, **disliked: float
     for move, cell in enumerate(cells):
         agent.act(shown)
         value = disliked.get(f"m{move}")
-        agent.tree = Found(cell) if value is None else Found((cell + 1) % 9, value)  # type: ignore[assignment]
+        agent.tree = Found(cell) if value is None else Found((cell + 1) % 9, value=value)  # type: ignore[assignment]
         after, reward, terminated, truncated, _ = env.step(cell)
         agent.learn(Step(shown, cell, reward, after, terminated, truncated))
         shown = after
@@ -262,6 +262,16 @@ def test_behind_a_move_that_the_search_did_not_like_best_its_value_stands_for_wh
     agent, env = against_itself(simulations=2, gamma=0.9)
     played(agent, (0, 3, 1, 4, 2), env, m3=0.5)
     assert_near(agent.kept.z, [-(0.9**3) * 0.5, 0.9**2 * 0.5, -0.9 * 0.5, 0.5, 1.0])
+
+
+def test_behind_a_move_that_the_search_liked_as_well_as_another_what_followed_stands() -> None:
+    agent, env = agent_in("Maze-v0", simulations=2, gamma=0.9, gradient_steps=1)
+    env.reset(seed=0)
+    for obs, after in ((0, 1), (1, 2)):
+        agent.act(obs)
+        agent.tree = Found(0, 3, value=9.0)  # type: ignore[assignment]
+        agent.learn(Step(obs, 3, -1.0, after, after == 2, False))
+    assert_near(agent.kept.z, [-1.0 + 0.9 * -1.0, -1.0])
 
 
 def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> (
