@@ -11,11 +11,13 @@ import termios
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tqdm import tqdm
 
 import rlbook
 from rlbook.diagnosis.summary import summary_sentences
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.runs.progress import bar_format
 
 
@@ -132,6 +134,23 @@ def test_rewards_that_were_all_0_are_named() -> None:
     cancel, only the returns are known."""
     assert said("q_learning", "FrozenLake8x8-v1", episodes=2, eval_every=0, seed=0) == [
         "2 episodes finished, and every reward was 0: nothing told a good action from a bad one"
+    ]
+
+
+@pytest.mark.parametrize(("paid", "what"), [(-1.0, "reward"), (1.0, "reward"), (None, "return")])
+def test_rewards_of_one_sign_cannot_cancel(paid: float | None, what: str) -> None:
+    """In a state that is never reached both actions pay this; None: one pays 1 and one costs 1."""
+    after = np.zeros((3, 2, 3))
+    after[[0, 2], :, 1] = 1.0  # 1 ends the episode
+    model = rlbook.envs.TabularMDP.from_arrays(
+        after,
+        [[0.0, 0.0], [0.0, 0.0], [paid or 1.0, paid or -1.0]],
+        terminal=[False, True, False],
+        initial=[1, 0, 0],
+    )
+    run = rlbook.train("q_learning", TabularEnv(model), episodes=2, eval_every=0)
+    assert summary_sentences(run) == [
+        f"2 episodes finished, and every {what} was 0: nothing told a good action from a bad one"
     ]
 
 

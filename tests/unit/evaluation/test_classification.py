@@ -53,6 +53,8 @@ def test_every_measure_by_hand() -> None:
         terms=8,
     )
     assert classify(LABEL, SCORE).threshold == near((2.0 / 3 + 1.4 / 5) / 2, terms=8)
+    at_a_score = classify(LABEL, SCORE, 0.7).confusion  # .7 itself is not above it
+    assert at_a_score.tolist() == [[5, 0], [1, 2]]
 
 
 def test_kappa_is_scikit_learns_of_any_number_of_matrices() -> None:

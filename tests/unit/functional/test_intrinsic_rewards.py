@@ -215,7 +215,7 @@ def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> N
         for parameter in agent.policy.parameters():
             parameter.mul_(3.0)
     batch, _ = written(
-        theatre, ["<think>12</think>99.", "<think>3</think>3.", "<think>12</think>9", "77."]
+        theatre, ["<think>12</think>9", "77.", "<think>12</think>99.", "<think>3</think>3."]
     )
     right = theatre.env.unwrapped.with_answers()(batch)
     both = ((agent.policy, right.behind_steps), (agent.reference, right.alone))
@@ -223,7 +223,8 @@ def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> N
         pairs = [zip(policy.evaluate(rows)[0], rows.weight, strict=True) for policy, rows in both]
         log_probs = [[row[weight > 0] for row, weight in each] for each in pairs]
     means = [torch.stack([log_prob.exp().mean() for log_prob in each]) for each in log_probs]
-    expected = (0.9 * (means[0] - means[1]).clamp(0, 1) + 0.1) * torch.tensor([1.0, 1.0, 0.0, 0.0])
+    expected = (0.9 * (means[0] - means[1]).clamp(0, 1) + 0.1) * torch.tensor([0.0, 0.0, 1.0, 1.0])
+    assert bool((means[0] - means[1] > 0.1)[2:].all()), "clipped, r' would not be seen"
     # a probability is off by no more than its logarithm
     size = max(-log_prob.min().item() for each in log_probs for log_prob in each)
     found = agent.reward(agent.policy, agent.reference, batch)

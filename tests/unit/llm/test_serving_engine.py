@@ -309,3 +309,12 @@ def test_a_stop_text_within_one_token_is_found() -> None:
     backend.decoder = decoders.Fuse()  # type: ignore[assignment]
     text = AnswerText(backend, ("bc",))
     assert pieces_of(text, [0, 1]) == ["a", "", ""] and text.is_stopped
+
+
+@pytest.mark.parametrize("stop", [("d", "c"), ("c", "d")])
+def test_of_two_stop_texts_in_one_token_the_one_that_comes_first_ends_it(
+    stop: tuple[str, ...],
+) -> None:
+    backend = Tokenizer(models.WordLevel({"abcd": 0, "<unk>": 1}, unk_token="<unk>"))
+    backend.decoder = decoders.Fuse()  # type: ignore[assignment]
+    assert pieces_of(AnswerText(backend, stop), [0]) == ["ab", ""]

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import rlbook
-from rlbook.data.rollout import Batch
+from rlbook.agent import Step
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast_forms import plain_forms
 from rlbook.networks.mlp import MLP, MLPPolicy, Normalizer
 
@@ -197,6 +198,25 @@ def test_only_a_shared_network_lets_the_value_train_the_policys_layers(shared: b
     assert trained == ([True, True, False] if shared else [False, False, False])
     head = policy.value_head if shared else policy.critic
     assert head is not None and all(p.grad is not None and p.grad.any() for p in head.parameters())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_behind_a_time_limit_the_value_is_that_of_the_observation_it_ended_at(shared: bool) -> None:
+    """Two environments, three steps; the second is cut at its first step, and its next row is a new
+    episode's. Elsewhere the next row is what follows, and behind the last what was seen last."""
+    policy = MLPPolicy(3, DISCRETE, generator(), critic=True, hidden_sizes=(8,), shared=shared)
+    obs = torch.randn(3, 2, 3, generator=generator(1)).numpy()
+    cut, last = torch.randn(2, 2, 3, generator=generator(2)).numpy()
+    following = [np.stack([obs[1, 0], cut[1]]), obs[2], last]
+    rollout, no = Rollout(), np.zeros(2, dtype=bool)
+    for t in range(3):
+        ended = np.array([False, t == 0])
+        step = Step(obs[t], np.zeros(2, np.int64), np.zeros(2), following[t], no, ended)
+        rollout.add(step, np.zeros(2, np.float32))
+    value, next_value = policy.values(rollout)
+    rounded: dict[str, Any] = {"terms": widths(policy), "size": 1.0}
+    assert_near(value, policy.value(torch.from_numpy(obs)), **rounded)
+    assert_near(next_value, policy.value(torch.from_numpy(np.stack(following))), **rounded)
 
 
 def test_a_shared_value_is_a_linear_function_of_the_policys_last_hidden_layer() -> None:

@@ -208,6 +208,8 @@ def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None
     assert reward == near(each.mean(0), **rounded) and spread == near(
         each.std(0, ddof=1), **rounded
     )
+    whole = agent.network.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None)  # type: ignore[arg-type]
+    assert whole.detach().numpy() == near(each.mean(0), **rounded)
     assert len({float(one[0]) for one in each}) == 3
 
 

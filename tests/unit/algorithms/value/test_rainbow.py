@@ -122,6 +122,18 @@ def test_a_dueling_networks_streams_are_a_value_and_centred_advantages(support: 
     assert_near(network._outputs(x, None).mean(-2), value, **rounded)
 
 
+def test_the_streams_part_in_front_of_the_last_hidden_layer() -> None:
+    """Of 3 inputs and hidden layers of 8 and 6: 3 → 8 together, then 8 → 6 → 1 and 8 → 6 → 4."""
+    network: Any = QNetwork(VECTOR, 4, (8, 6), generator(), QSettings(dueling=True))
+    shapes = [
+        [list(layer.weight.shape)[::-1] for layer in part.layers]
+        for part in (network.shared, network.value, network.advantage)
+    ]
+    assert shapes == [[[3, 8]], [[8, 6], [6, 1]], [[8, 6], [6, 4]]]
+    alone: Any = QNetwork(VECTOR, 4, (6,), generator(), QSettings(dueling=True))
+    assert alone.shared is None and len(alone.value.layers) == 2
+
+
 # ---- prioritised replay
 
 
