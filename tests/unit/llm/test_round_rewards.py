@@ -16,7 +16,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.round_rewards import round_scorer
 from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.environments.token_env import AdditionVector
-from rlbook.llm.rewards import Completion, edit, mark_batched
+from rlbook.llm.rewards import Completion, edit, mark_batched, print_samples
 from rlbook.llm.tokenizers.tokenizer import IDS
 from rlbook.runs.storage.state_encoding import encode
 
@@ -251,6 +251,18 @@ def test_the_first_samples_of_each_data_source_are_printed(
     quiet = AdditionVector(3)
     quiet.rows.score(np.arange(3))
     assert capsys.readouterr().err == ""
+
+
+def test_each_data_source_has_samples_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    written = [
+        Completion("p", None, f"text {index}", True, columns={"data_source": source})
+        for index, source in enumerate("aabab")
+    ]
+    print_samples(written, np.zeros(5), {}, count=1, split="train")
+    told = capsys.readouterr().err
+    assert told.count("-- train, sample") == 2
+    assert "[data_source] a\n[prompt] p\n[response] text 0\n" in told
+    assert "[data_source] b\n[prompt] p\n[response] text 2\n" in told
 
 
 def test_a_chat_prints_its_turns_and_verls_columns(

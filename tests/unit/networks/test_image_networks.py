@@ -62,6 +62,12 @@ def test_impalas_stages_halve_the_sides_and_add_to_what_they_get() -> None:
     assert torch.equal(stage(x), pooled) and pooled.shape == (3, 16, 42, 42)
 
 
+def test_impalas_features_pass_a_relu_and_natures_do_too() -> None:
+    for name in ("impala", "nature"):
+        features = made(name).features(frames(STACK, 1))
+        assert bool((features >= 0.0).all()) and bool((features > 0.0).any()), name
+
+
 def test_impala_reads_the_smallest_images_and_natures_filters_do_not() -> None:
     catch = spaces.Box(0, 255, (10, 5, 1), np.uint8)
     assert made("impala", catch)(frames(catch)).shape == (3, 6)

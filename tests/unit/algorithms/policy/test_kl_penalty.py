@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from closeness import assert_near
+from closeness import assert_near, near
 from steps import loss_of
 
 from rlbook.algorithms.policy.kl_penalty import KLPenalty
@@ -71,6 +71,21 @@ def test_the_penalty_is_taken_off_each_step_and_its_mean_is_over_the_steps_that_
     assert penalty.kl == (2.0 + 0.5 + 0.0 - 1.0) / 4
     assert paid[valid].tolist() == [1 - 0.5 * 2.0, 1 - 0.5 * 0.5, 1.0, 1 + 0.5 * 1.0]
     assert torch.equal(known, reference.T)
+
+
+def test_beta_moves_by_the_rollouts_share_of_the_horizon() -> None:
+    """The KL is over its target by more than a fifth: 500 rows of 2000 make that a quarter of a
+    fifth, 4000 rows two fifths; within the bounds."""
+    config = agent_class("ppo").Config(
+        kl_coef=0.5, kl_target=0.1, kl_horizon=2000, kl_coef_min=0.4, kl_coef_max=0.72
+    )
+    penalty, coefs = KLPenalty(config), []
+    for rows, kl in ((500, 0.3), (4000, 0.3), (4000, 0.3), (4000, 0.0), (4000, 0.0)):
+        penalty.kl = kl
+        assert penalty.adapt(rows) == {"kl_coef": ([0.5] + coefs)[-1]}
+        coefs.append(penalty.coef)
+    expected = [0.5 * 1.05, 0.72, 0.72, 0.72 * 0.6, 0.4]
+    assert coefs == near(expected, terms=4)
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
