@@ -100,6 +100,13 @@ def test_a_seed_gives_the_same_answer_in_a_batch_of_any_size(model: Any) -> None
     assert answers(7) == alone == answers(24) and len(set(alone)) > 12
 
 
+@pytest.mark.parametrize("limit", [1, 5])
+def test_an_answer_without_an_end_has_as_many_tokens_as_it_may(model: Any, limit: int) -> None:
+    with started(model) as engine:
+        (answer,) = ask(engine, Answer("1+1=", max_new_tokens=limit, ends=frozenset()))
+    assert len(answer.pieces) == limit and answer.finish == "length"
+
+
 def test_sequences_are_begun_in_their_order_and_leave_their_places_to_others(model: Any) -> None:
     with started(model, max_batch=2) as engine:
         long = Answer("1+1=", **ENDLESS)

@@ -82,7 +82,7 @@ def test_beta_moves_by_the_rollouts_share_of_the_horizon() -> None:
     penalty, coefs = KLPenalty(config), []
     for rows, kl in ((500, 0.3), (4000, 0.3), (4000, 0.3), (4000, 0.0), (4000, 0.0)):
         penalty.kl = kl
-        assert penalty.adapt(rows) == {"kl_coef": ([0.5] + coefs)[-1]}
+        assert penalty.adapt(rows) == {"kl_coef": [0.5, *coefs][-1]}
         coefs.append(penalty.coef)
     expected = [0.5 * 1.05, 0.72, 0.72, 0.72 * 0.6, 0.4]
     assert coefs == near(expected, terms=4)
