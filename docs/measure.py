@@ -1505,10 +1505,11 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "ppo_memory": Measurement(
-        "MiniGrid-MemoryS7-v0, 800 000 steps",
+        "MiniGrid-MemoryS7-v0, 1 000 000 steps",
         "ppo MiniGrid-MemoryS7-v0",
         greedy_and_sampled,
         seeds=5,
+        first=20,  # seeds 10 to 14 have shown what a smaller bonus does
         evaluate="--episodes 200",
         sampled=True,
     ),
