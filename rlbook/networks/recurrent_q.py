@@ -2,8 +2,8 @@
 
     x_t = torso(o_t)              hidden layers, or the filters of images
     h_t = core(x_t, h_{t-1})      a GRU or an LSTM; what is remembered is 0 where an episode starts
-    Q(h_t, ·)                     a layer, after further hidden ones if asked for, or the two streams
-                                  of a dueling network
+    Q(h_t, ·)                     a layer, or the two streams of a dueling network; hidden layers
+                                  before them if asked for
 
 Source: Hausknecht & Stone 2015 (DRQN), arXiv:1507.06527, figure 2; burn-in: Kapturowski et al. 2019
 (R2D2), section 3.

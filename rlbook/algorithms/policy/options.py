@@ -11,14 +11,11 @@ from rlbook.checks import (
     non_negative,
     non_negative_int,
     positive,
-    positive_fraction,
     positive_int,
     positive_ints,
-    unit_interval,
 )
 from rlbook.functional import averages
 from rlbook.functional.divergences import check_estimator
-from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import Hyperparameters, Rate, check_activation, check_moving
 from rlbook.networks.build import PolicySettings
 
@@ -222,34 +219,3 @@ class ReferenceOptions(Hyperparameters):
         super().__post_init__()
         check_estimator(self.kl_estimator, self.kl_in)
         check_moving(self, "kl_coef", "kl_target", ("kl_horizon", "kl_coef_min", "kl_coef_max"))
-
-
-@dataclass(frozen=True)
-class ReplayConfig(Hyperparameters):
-    """What SAC, TD3 and DDPG share."""
-
-    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0
-    # gradient steps in which the learning rate rises linearly from 0; 0: no warm-up
-    warmup_steps: Annotated[int, non_negative_int] = 0
-    # w, share of the networks' weights taken off per step and unit of learning rate (AdamW)
-    weight_decay: Annotated[float, non_negative] = 0.0
-    buffer_size: Annotated[int, positive_int] = 1_000_000  # maximum number of transitions stored
-    # environment steps with uniform actions before the first update
-    learning_starts: Annotated[int, non_negative_int] = 100
-    batch_size: Annotated[int, positive_int] = 256  # transitions per minibatch
-    train_every: Annotated[int, positive_int] = 1  # environment steps between updates
-    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
-    # τ, fraction by which the target networks move towards the current ones at each step
-    tau: Annotated[float, positive_fraction] = 0.005
-    # environment steps for which the same exploration noise is held
-    hold: Annotated[int, positive_int] = 1
-    # units in each hidden layer
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
-    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
-    # precision of float32 matrix products in updates; "medium" is faster (bfloat16 if supported)
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_activation(self)

@@ -16,7 +16,7 @@ from torch import nn
 
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.off_policy.replay_agent import ReplayAgent, add_noise
-from rlbook.algorithms.policy.options import ReplayConfig
+from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.checks import non_negative
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.cnn import FeedForward

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.algorithms.policy.options import ReplayConfig
+from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed

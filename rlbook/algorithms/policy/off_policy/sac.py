@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch, ReplayAgent
-from rlbook.algorithms.policy.options import ReplayConfig
+from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.checks import finite, non_negative, positive
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
