@@ -2,8 +2,8 @@
 `python docs/notebook_outputs.py [NAME …]`, without a name those whose code has changed since; `all`
 of them take ten minutes.
 
-What changes from run to run is left out: counts of executions, seconds, and standard error, which
-has bars and notes. Pictures have fewer colours. A notebook keeps a digest of the code that it was
+What changes from run to run is left out: counts of executions, seconds, notes, and standard error,
+which has bars. Pictures have fewer colours. A notebook keeps a digest of the code that it was
 executed from: by this `make test` and the site know that its outputs are current. It also keeps how
 a network's numbers are rounded where it was executed: there a slow test executes it again and
 compares the texts.
@@ -16,6 +16,7 @@ import copy
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 Notebook = dict[str, Any]
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTES = re.compile(r"^note: .*\n", re.M)
 SETTINGS = {"OMP_NUM_THREADS": "1", "RLBOOK_QUIET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -80,10 +82,10 @@ def stored_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             kept.append({"output_type": output["output_type"], "metadata": {}, "data": data})
             if output["output_type"] == "execute_result":
                 kept[-1]["execution_count"] = None
-        elif output["name"] == "stdout":
+        elif output["name"] == "stdout" and (text := NOTES.sub("", output["text"])):
             if not kept or kept[-1]["output_type"] != "stream":
                 kept.append({"output_type": "stream", "name": "stdout", "text": ""})
-            kept[-1]["text"] += output["text"]
+            kept[-1]["text"] += text
     for output in kept:
         if output["output_type"] == "stream":
             output["text"] = SECONDS.sub("… s", output["text"]).splitlines(keepends=True)

@@ -80,7 +80,13 @@ def test_what_changes_from_run_to_run_is_not_stored() -> None:
     Image.fromarray(noise).save(picture := io.BytesIO(), "PNG")
     data = {"image/png": base64.b64encode(picture.getvalue()).decode(), "text/plain": "<Figure>"}
     result = {"output_type": "execute_result", "execution_count": 7, "metadata": {}, "data": data}
-    outputs = [line("one, "), line("a bar", "stderr"), line("after 0.52 s\ntwo\n"), result]
+    outputs = [
+        line("note: compiling\n"),
+        line("one, "),
+        line("a bar", "stderr"),
+        line("after 0.52 s\nnote: a folder\ntwo\n"),
+        result,
+    ]
     printed_one, shown = notebook_outputs.stored_outputs(outputs)
     assert printed_one == line("") | {"text": ["one, after … s\n", "two\n"]}
     assert shown["execution_count"] is None and shown["data"]["text/plain"] == ["<Figure>"]

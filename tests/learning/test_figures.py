@@ -183,6 +183,7 @@ def best_while_exploring() -> float:
     return float(values[START])
 
 
+@pytest.mark.thorough
 def test_figure_6_3_expected_sarsa_leads_at_every_step_size_and_ends_at_the_best_that_exploring_allows() -> (
     None
 ):

@@ -96,6 +96,7 @@ def test_something_between_one_step_and_whole_episodes_is_best() -> None:
     assert best[4] < best[1] - 0.05 < best[512] - 0.15
 
 
+@pytest.mark.thorough
 def test_true_online_bears_step_sizes_at_which_accumulating_traces_diverge() -> None:
     """Figures 12.6 and 12.8 at λ = .95, α = .8: traces of states visited often add up to far more
     than 1."""

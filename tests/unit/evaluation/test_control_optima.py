@@ -101,6 +101,7 @@ def test_the_estimate_and_the_policy_agree_with_each_other_and_with_what_is_stat
     assert stated - share * abs(stated) <= earned <= stated + 0.001 * abs(stated)
 
 
+@pytest.mark.thorough
 def test_what_an_agent_earns_on_average_is_what_it_earns_in_gymnasium() -> None:
     run = rlbook.train("semi_gradient_sarsa", CAR, episodes=60, eval_every=0)
     expected = control_return(run.agent, run.request.recipe)
