@@ -705,7 +705,9 @@ def test_no_chat_template_goes_around_a_text_alone() -> None:
 
 
 def test_a_text_alone_is_no_prompt(tmp_path: Path, addition: Any) -> None:
-    with pytest.raises(ValueError, match=r"no prompt to be answered; sft .* \(--data FILE, data=…\)"):
+    with pytest.raises(
+        ValueError, match=r"no prompt to be answered; sft .* \(--data FILE, data=…\)"
+    ):
         example_of({"text": "12+34=46"})
     both = lines(tmp_path / "both.jsonl", {"prompt": "12+34=", "text": "46"})
     with pytest.raises(

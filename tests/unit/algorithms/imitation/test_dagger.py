@@ -170,7 +170,11 @@ def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("env", "expert", "sentence"),
     [
-        ("CartPole-v1", None, r"it needs an expert \(--expert, expert=…\), since CartPole-v1 has no model"),
+        (
+            "CartPole-v1",
+            None,
+            r"it needs an expert \(--expert, expert=…\), since CartPole-v1 has no model",
+        ),
         ("Addition-v0", None, "a reference answer labels only its own prefixes"),
         (
             "FrozenLake-v1",
