@@ -94,9 +94,9 @@ def _kept_share(width: float) -> float:
 def _figure_class() -> type[Any]:
     """A figure that a notebook draws below the cell also where pyplot has not been imported, which
     would register how figures are shown, and that can stack its panels."""
-    from matplotlib import figure
+    from matplotlib.figure import Figure
 
-    class Figure(figure.Figure):
+    class BookFigure(Figure):
         wide_size: tuple[float, float] | None = None
         """What it would be beside a narrow column, in inches; None where panels stay in place."""
 
@@ -117,7 +117,8 @@ def _figure_class() -> type[Any]:
             self.savefig(buffer, format="png", dpi=NOTEBOOK_DOTS_PER_INCH)
             return buffer.getvalue()
 
-    return Figure
+    BookFigure.__name__ = Figure.__name__  # a notebook says <Figure size …>
+    return BookFigure
 
 
 def plain_axes(axes: Axes) -> Axes:
