@@ -107,6 +107,7 @@ def test_the_table_has_every_algorithm_and_every_environment() -> None:
     assert set(rlbook.environments()) >= ENVIRONMENTS
 
 
+@pytest.mark.thorough
 def test_the_catalogue_that_list_reads_is_the_table() -> None:
     """`python -m rlbook.evaluation.catalogue` writes it again."""
     computed = table()

@@ -286,7 +286,11 @@ def test_an_environment_that_draws_from_the_global_generators_is_resumed(
 
 @pytest.mark.parametrize(
     ("algorithm", "options"),
-    [("q_learning", {}), ("ppo", {"num_envs": 4}), ("ppo", {"num_envs": 4, "workers": 2})],
+    [
+        ("q_learning", {}),
+        ("ppo", {"num_envs": 4}),
+        pytest.param("ppo", {"num_envs": 4, "workers": 2}, marks=pytest.mark.thorough),
+    ],
 )
 def test_a_seed_determines_what_comes_from_the_global_generators(
     algorithm: str, options: dict[str, Any]

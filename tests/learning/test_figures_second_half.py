@@ -267,6 +267,7 @@ def test_figure_8_2_planning_needs_fewer_episodes() -> None:
     assert all(14 <= lengths[:, -5:].mean() < 20 for n, lengths in result.lengths.items() if n > 0)
 
 
+@pytest.mark.thorough
 def test_figure_8_4_both_find_the_new_way_and_dyna_q_plus_sooner() -> None:
     """Dyna-Q: 59 % of 100 runs by step 3000, so with 40 other runs 59 % ± 4 √(.59 · .41 (1/100 +
     1/40)) = ± 37 %."""

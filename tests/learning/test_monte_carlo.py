@@ -208,5 +208,6 @@ def test_averaging_all_returns_forgets_less_and_finds_less() -> None:
     assert solved("mc_control", "standard", 500, 100, epsilon=0.1) < 0.85
 
 
+@pytest.mark.thorough
 def test_off_policy_control_finds_the_shortest_path_from_restless_play() -> None:
     assert solved("off_policy_mc", "standard", 2_000, 20, epsilon=0.5) >= 0.9

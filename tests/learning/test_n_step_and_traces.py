@@ -36,7 +36,7 @@ def assert_mean(sample: np.ndarray, expected: float) -> None:
     )
 
 
-@pytest.mark.thorough(quick=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n", "alpha", "expected"),
     [
@@ -57,7 +57,7 @@ def test_the_error_of_n_step_td_is_that_of_figure_7_2(
     assert_mean(errors(NStepTD, NStepTDConfig(n=n, alpha=Constant(alpha), gamma=1.0)), expected)
 
 
-@pytest.mark.thorough(quick=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("traces", "decay", "alpha", "expected"),
     [
