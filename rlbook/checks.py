@@ -29,7 +29,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, UnknownArgument, WrongValue
 from rlbook.functional.schedules import Schedule
 
 P = ParamSpec("P")
@@ -137,7 +137,7 @@ def one_of(*choices: str) -> Kind:
     return Kind(
         f"one of {', '.join(map(repr, choices))}",
         lambda value: isinstance(value, str) and value in choices,
-        lambda value: did_you_mean(value, choices, " ({})"),
+        lambda value: did_you_mean(getattr(value, "__name__", value), choices, " ({})"),
         choices=choices,
     )
 
@@ -154,7 +154,7 @@ def optional(kind: Kind) -> Kind:
 def check(name: str, value: object, kind: Kind) -> None:
     """Raises ValueError with one sentence unless the value is of this kind."""
     if not kind.allows(value):
-        raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
+        raise WrongValue(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
 
 
 def value_at(rate: float | Schedule, progress: float) -> float:
@@ -180,7 +180,7 @@ SYNONYMS = {
     "lr": ("learning_rate", "alpha"),
     "learning_rate": ("alpha",),
     "step_size": ("alpha", "learning_rate"),
-    "alpha": ("learning_rate", "lora_alpha"),
+    "alpha": ("conservative_coef", "learning_rate", "lora_alpha"),
     "eps": ("epsilon",),
     "discount": ("gamma",),
     "discount_factor": ("gamma",),
@@ -240,7 +240,20 @@ SYNONYMS = {
     "replay_buffer_kwargs": ("prioritized", "buffer_size"),
     "optimize_memory_usage": ("replay_folder",),
     "save_freq": ("out",),
+    "clip_range_vf": ("clip_value",),
+    "ortho_init": ("orthogonal_init",),
+    "share_features_extractor": ("separate_networks",),
+    "optimizer_class": ("optimizer",),
+    "n_stack": ("frame_stack",),
+    "tb_log_name": ("out",),
     # CleanRL
+    "anneal_lr": ("anneal_learning_rate",),
+    "clip_vloss": ("clip_value",),
+    "train_frequency": ("train_every",),
+    "policy_lr": ("learning_rate",),
+    "policy_noise": ("target_noise",),
+    "save_model": ("out",),
+    "wandb_project_name": ("track",),
     "exp_name": ("out",),
     "cuda": ("device",),
     "num_minibatches": ("batch_size",),
@@ -272,6 +285,64 @@ SYNONYMS = {
     "act_noise": ("exploration_noise",),
     "noise_clip": ("target_noise_clip",),
     "logger_kwargs": ("out",),
+    "num_test_episodes": ("eval_episodes",),
+    "cg_iters": ("cg_iterations",),
+    "damping_coeff": ("cg_damping",),
+    "backtrack_iters": ("line_search_steps",),
+    # Tianshou
+    "step_per_collect": ("rollout_steps", "train_every"),
+    "repeat_per_collect": ("epochs",),
+    "update_per_step": ("gradient_steps",),
+    "estimation_step": ("n_step",),
+    "target_update_freq": ("target_period",),
+    "eps_clip": ("clip",),
+    "value_clip": ("clip_value",),
+    "reward_normalization": ("normalize_reward",),
+    "advantage_normalization": ("normalize_advantage",),
+    "training_num": ("num_envs",),
+    "test_num": ("eval_episodes",),
+    "episode_per_test": ("eval_episodes",),
+    "stop_fn": ("stop_at_return",),
+    "save_best_fn": ("out",),
+    "actor_lr": ("learning_rate",),
+    "critic_lr": ("learning_rate",),
+    # RLlib
+    "clip_param": ("clip",),
+    "vf_clip_param": ("clip_value",),
+    "vf_loss_coeff": ("value_coef",),
+    "kl_coeff": ("kl_coef",),
+    "train_batch_size": ("rollout_steps", "batch_size"),
+    "rollout_fragment_length": ("rollout_steps",),
+    "minibatch_size": ("batch_size",),
+    "sgd_minibatch_size": ("batch_size",),
+    "num_sgd_iter": ("epochs",),
+    "num_epochs": ("epochs", "passes"),
+    "num_workers": ("workers",),
+    "num_rollout_workers": ("workers",),
+    "num_env_runners": ("workers",),
+    "num_envs_per_worker": ("num_envs",),
+    "num_envs_per_env_runner": ("num_envs",),
+    "num_gpus": ("device",),
+    "fcnet_hiddens": ("hidden_sizes",),
+    "fcnet_activation": ("activation",),
+    "observation_filter": ("normalize_observation",),
+    "evaluation_interval": ("eval_every",),
+    "evaluation_duration": ("eval_episodes",),
+    "target_network_update_freq": ("target_period",),
+    "double_q": ("double",),
+    "env_config": ("env_kwargs",),
+    "storage_path": ("out",),
+    "local_dir": ("out",),
+    # scikit-learn
+    "max_iter": ("steps",),
+    "random_state": ("seed",),
+    "n_jobs": ("workers",),
+    "hidden_layer_sizes": ("hidden_sizes",),
+    "learning_rate_init": ("learning_rate",),
+    "solver": ("optimizer",),
+    "early_stopping": ("stop_at_return",),
+    "warm_start": ("start",),
+    "l2_regularization": ("weight_decay",),
     # TRL, transformers, verl and LLaMA-Factory
     "model_name_or_path": ("model",),
     "model_path": ("model",),
@@ -287,6 +358,19 @@ SYNONYMS = {
     "total_timesteps": ("steps",),
     "resume_from_checkpoint": ("resume",),
     "report_to": ("track",),
+    "train_dataset": ("data",),
+    "ref_model": ("reference",),
+    "run_name": ("out",),
+    "warmup_ratio": ("warmup_steps",),
+    "num_ppo_epochs": ("epochs",),
+    "whiten_rewards": ("whiten_reward",),
+    "rpo_alpha": ("nll_coef",),
+    "mask_truncated_completions": ("mask_truncated",),
+    "fp16": ("model.compute",),
+    "peft_config": ("model.adapter.r", "model"),
+    "use_vllm": ("sampler",),
+    "vllm_server_base_url": ("sampler",),
+    "response_length": ("max_new_tokens", "env.max_new_tokens"),
     "eval_steps": ("eval_every",),
     "per_device_train_batch_size": ("batch_size",),
     "mini_batch_size": ("batch_size",),
@@ -298,7 +382,7 @@ SYNONYMS = {
     "loss_agg_mode": ("average",),
     "undesirable_weight": ("good_weight",),
     "desirable_weight": ("good_weight",),
-    "beta": ("kl_coef",),
+    "beta": ("kl_coef", "inverse_temperature", "importance_exponent"),
     "init_kl_coef": ("kl_coef",),
     "kl_loss_coef": ("kl_coef",),
     "kl_loss_type": ("kl_estimator",),
@@ -343,14 +427,17 @@ SYNONYMS = {
     "reward_function": ("reward", "env.reward"),
 }
 """What other books and libraries call a hyper-parameter → what it may be called here."""
+VALUES = {"swish": ("silu",), "leakyrelu": ("leaky_relu",)}
+"""The same, of a hyper-parameter's values."""
 
 
 _VERSION = re.compile(r"-v\d+$")
 
 
 def synonyms(name: object) -> tuple[str, ...]:
-    """What a hyper-parameter or an option of other books and libraries may be called here."""
-    return SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ())
+    """What a hyper-parameter, an option or a value of other books and libraries may be called
+    here."""
+    return (SYNONYMS | VALUES).get(str(name).lower().strip("-").replace("-", "_"), ())
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str | None:
@@ -377,10 +464,33 @@ def _similarity(name: str, other: str) -> tuple[float, int]:
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:
-    """The ending of an error message about an unknown `name`, such as "; did you mean 'gamma'?"; ""
-    if no allowed name is similar."""
-    match = nearest(name, allowed)
-    return form.format(f"did you mean {match!r}?") if match else ""
+    """The ending of an error message about an unknown `name`, such as "; did you mean 'gamma'?": the
+    most similar one, or else those that it is a word of, or that are words of it; "" if there is
+    none."""
+    allowed = list(allowed)
+    match, words = nearest(name, allowed), _words(name)
+    related = [choice for choice in allowed if words <= _words(choice) or _words(choice) <= words]
+    found = [match] if match else related[:MOST_RELATED]
+    return form.format(f"did you mean {' or '.join(map(repr, found))}?") if found else ""
+
+
+MOST_RELATED = 3  # names in a message
+
+
+def _words(name: object) -> set[str]:
+    return {*re.split(r"[-_]+", str(name).lower().strip("-"))}
+
+
+MOST_LISTED = 12
+"""Names that a message lists in full."""
+
+
+def names_or_help(names: Iterable[str], shown_by: str) -> str:
+    """Ends the message about an unknown name: the known ones or, where they are many, what shows
+    them."""
+    names = list(names)
+    few = len(names) <= MOST_LISTED
+    return f" (it has: {', '.join(names)})" if few else f" ({shown_by} shows all)"
 
 
 def check_buffer_size(buffer_size: int, num_envs: int) -> None:
@@ -633,8 +743,8 @@ def _shapes(observations: Any, *leading: str) -> str:
 
 
 def known_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a public function: a keyword that it does not have is a TypeError that names the
-    nearest one that it has."""
+    """Decorates a public function: a keyword that it does not have is an UnknownArgument that names
+    the nearest one that it has."""
     names = [
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -646,10 +756,8 @@ def known_keywords(function: Callable[P, T]) -> Callable[P, T]:
         for name in kwargs:
             if name not in names:
                 hint = did_you_mean(name, names)
-                raise TypeError(
-                    f"{function.__name__} has no argument {name!r}{hint} (it has:"
-                    f" {', '.join(names)})"
-                )
+                listed = names_or_help(names, f"help({function.__name__})")
+                raise UnknownArgument(f"{function.__name__} has no argument {name!r}{hint}{listed}")
         return function(*args, **kwargs)
 
     return checking

@@ -83,6 +83,22 @@ class TrainingError(ShortTraceback, RuntimeError):
     """Training failed: one sentence saying why. The last good checkpoint stays. Exit code 1."""
 
 
+class UnknownName(ShortTraceback, AttributeError):
+    """What was looked up is not there: one sentence that names what is."""
+
+
+class UnknownImport(ShortTraceback, ImportError):
+    """What was to be imported is not there: one sentence that names what is."""
+
+
+class UnknownArgument(ShortTraceback, TypeError):
+    """A function has no such argument: one sentence that names what it has."""
+
+
+class WrongValue(ShortTraceback, ValueError):
+    """A hyper-parameter does not exist, or cannot have this value: one sentence."""
+
+
 @contextmanager
 def request_errors(
     beginning: str = "", kinds: tuple[type[Exception], ...] = (ValueError,)

@@ -27,11 +27,13 @@ from rlbook.checks import (
     boolean,
     check,
     did_you_mean,
+    names_or_help,
     non_negative,
     one_of,
     optional,
     positive,
 )
+from rlbook.errors import WrongValue
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ else:
     Rate = float | Schedule
 """What moves with training, or may: a number, or a schedule."""
 
+Activation = Literal["tanh", "relu", "gelu", "silu", "elu", "leaky_relu"]
+"""The activation functions of hidden layers, which `rlbook.networks.mlp` has."""
 counts_visits = "counts visits"
 """In an annotation: the algorithm counts visits, so that the schedule may follow 1/N."""
 
@@ -52,11 +56,11 @@ class Hyperparameters:
         names = field_names(cls) if fields else []
         for name in fields:
             if name not in names:
-                hint = did_you_mean(name, names)
-                raise ValueError(
-                    f"{cls.__name__} has no hyper-parameter {name!r}{hint} (it has:"
-                    f" {', '.join(names)})"
+                hint, listed = (
+                    did_you_mean(name, names),
+                    names_or_help(names, f"help({cls.__name__})"),
                 )
+                raise WrongValue(f"{cls.__name__} has no hyper-parameter {name!r}{hint}{listed}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 At these sizes autograd spends longer on its nodes than on the arithmetic: one node makes an update
 of PPO about twice as fast. Each function here stands in for one of `rlbook.networks.mlp` and leaves
 the work to it where a layer is not an ordinary linear one (an adapter, a parametrisation, a hook),
-or where its numbers are not float32 or float64 on the CPU.
+its activation is none of `WRITTEN_OUT`, or its numbers are not float32 or float64 on the CPU.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from rlbook.networks import mlp
 from rlbook.networks import noisy_linear as noisy
 from rlbook.networks.mlp import MLP
 
+WRITTEN_OUT = ("tanh", "relu")
+"""The activations whose gradient is written here; a network with another is left to autograd."""
 Weights = list[Tensor]
 """Weight and bias of each layer in turn: [out, in], [out], …"""
 
@@ -72,7 +74,8 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
     """The fast form of `rlbook.networks.noisy_linear.through`."""
     known = (
-        type(x) is Tensor
+        activation in WRITTEN_OUT
+        and type(x) is Tensor
         and x.is_cpu
         and x.dtype in (torch.float32, torch.float64)
         and not torch.is_autocast_enabled("cpu")
@@ -88,6 +91,7 @@ def weights_of(network: nn.Module, x: Tensor) -> Weights | None:
     dtype = x.dtype
     if (
         type(network) is not MLP
+        or network.activation not in WRITTEN_OUT
         or type(x) is not Tensor
         or dtype not in (torch.float32, torch.float64)
         or not ordinary()
@@ -147,7 +151,7 @@ def backward_pass(
         delta: ∂loss/∂z of the last layer, [B, out].
         inputs: what each layer saw, x [B, in] first.
         weights: weight and bias of each layer in turn.
-        activation: of the hidden layers, "tanh" or "relu".
+        activation: of the hidden layers, one of `WRITTEN_OUT`.
         into: memory for the gradient of each of the weights, or None for new memory.
 
     Returns:

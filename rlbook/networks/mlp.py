@@ -27,11 +27,19 @@ from rlbook.networks.distributions import (
 )
 from rlbook.networks.policy import Policy, Unit, as_array, full_precision
 
-ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
+ACTIVATIONS = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "gelu": nn.functional.gelu,
+    "silu": nn.functional.silu,
+    "elu": nn.functional.elu,
+    "leaky_relu": nn.functional.leaky_relu,
+}
+"""By the names of `Activation`, with torch's defaults: the exact GELU, a slope of 0.01."""
 
 
 class MLP(nn.Module):
-    """[..., in] → [..., out] through hidden layers with `activation`, "tanh" or "relu"."""
+    """[..., in] → [..., out] through hidden layers with one of the `ACTIVATIONS`."""
 
     def __init__(
         self,
@@ -112,7 +120,7 @@ class MLPPolicy(Policy):
             as drawn).
         critic: whether there is a V.
         hidden_sizes: units in each hidden layer.
-        activation: of the hidden layers, "tanh" or "relu".
+        activation: of the hidden layers, one of `ACTIVATIONS`.
         shared: V as a second head on the policy's hidden layers, instead of a network of its own.
         orthogonal: orthogonal weights; false: torch's default for Linear.
         temperature: divides the logits of a discrete policy, when acting and when evaluating.

@@ -48,7 +48,7 @@ class NoisyLinear(nn.Linear):
 
 
 class NoisyMLP(nn.Module):
-    """[..., in] → [..., out] through noisy hidden layers with `activation`, "tanh" or "relu"."""
+    """[..., in] → [..., out] through noisy hidden layers with one of the `ACTIVATIONS`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> T
     Args:
         weights: weight [out, in] and bias [out] of each layer in turn.
         x: what the first layer sees.
-        activation: "tanh" or "relu".
+        activation: one of `ACTIVATIONS`.
     """
     phi = ACTIVATIONS[activation]
     for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):

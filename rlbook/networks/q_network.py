@@ -46,7 +46,7 @@ class QNetwork(nn.Module):
         generator: draws the weights.
         settings: which of the parts.
         network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
-        activation: of the hidden layers, "tanh" or "relu".
+        activation: of the hidden layers, one of `ACTIVATIONS`.
     """
 
     support: Tensor

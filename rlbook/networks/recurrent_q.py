@@ -38,7 +38,7 @@ class RecurrentQ(nn.Module):
         settings: `recurrent` names the core, `post_hidden_sizes` the hidden layers after it;
             `dueling` the streams that follow.
         network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
-        activation: of the torso's layers, "tanh" or "relu".
+        activation: of the torso's layers, one of `ACTIVATIONS`.
 
     Raises:
         ValueError: there is no hidden layer.

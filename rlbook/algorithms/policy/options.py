@@ -16,7 +16,7 @@ from rlbook.checks import (
 )
 from rlbook.functional import averages
 from rlbook.functional.divergences import check_estimator
-from rlbook.hyperparameters import Hyperparameters, Rate, check_activation, check_moving
+from rlbook.hyperparameters import Activation, Hyperparameters, Rate, check_activation, check_moving
 from rlbook.networks.build import PolicySettings
 
 
@@ -26,7 +26,7 @@ class PolicyOptions(Hyperparameters):
 
     # units in each hidden layer of an MLP
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
-    activation: Literal["tanh", "relu"] = "tanh"  # activation function of the hidden layers
+    activation: Activation = "tanh"  # activation function of the hidden layers
     # divisor of a discrete policy's logits, when acting and when learning, > 0
     temperature: Annotated[float, positive] = 1.0
 

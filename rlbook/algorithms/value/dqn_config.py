@@ -17,7 +17,7 @@ from rlbook.checks import (
     unit_interval,
 )
 from rlbook.functional.schedules import Linear, Schedule
-from rlbook.hyperparameters import Hyperparameters, check_activation
+from rlbook.hyperparameters import Activation, Hyperparameters, check_activation
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class DQNConfig(SequenceConfig):
     huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
-    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
+    activation: Activation = "relu"  # activation function of the hidden layers
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
     # a memory: the last hidden layer becomes recurrent, and sequences are replayed (R2D2)

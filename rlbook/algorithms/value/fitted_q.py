@@ -29,7 +29,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from rlbook.checks import bound, positive, positive_int, positive_ints, unit_int
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import q_target, squared_value_loss
-from rlbook.hyperparameters import Hyperparameters, check_activation
+from rlbook.hyperparameters import Activation, Hyperparameters, check_activation
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import build_action_value
 from rlbook.networks.optimizer import (
@@ -111,7 +111,7 @@ class FittedQConfig(Hyperparameters):
     walks: Annotated[int, positive_int] = 100
     # units in each hidden layer; none makes Q linear in the observation, a table for one-hot states
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
-    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
+    activation: Activation = "relu"  # activation function of the hidden layers
 
     def __post_init__(self) -> None:
         super().__post_init__()

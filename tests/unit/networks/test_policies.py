@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,9 +17,13 @@ from torch.testing import assert_close
 
 import rlbook
 from rlbook.agent import Step
+from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.rollout import Batch, Rollout
+from rlbook.fast.mlp import WRITTEN_OUT, weights_of
 from rlbook.fast_forms import plain_forms
-from rlbook.networks.mlp import MLP, MLPPolicy, Normalizer
+from rlbook.hyperparameters import Activation
+from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy, Normalizer, side_by_side
+from rlbook.networks.noisy_linear import through
 
 DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -66,6 +70,32 @@ def test_the_written_gradient_is_autograds(
         loss = (weights * out).sum() + out[..., 0].square().sum()
         results.append([out, *torch.autograd.grad(loss, [x, *mlp.parameters()])])
     assert_near(*results, terms=12 + widths(mlp), size=largest(results[0]))  # 12 rows at most
+
+
+MODULES = {"gelu": nn.GELU, "silu": nn.SiLU, "elu": nn.ELU, "leaky_relu": nn.LeakyReLU}
+
+
+@pytest.mark.parametrize("activation", MODULES)
+def test_an_activation_without_a_written_gradient_is_left_to_torch(activation: str) -> None:
+    mlp = MLP((3, 7, 5, 2), generator(), activation=activation)
+    phi, (first, second, last) = MODULES[activation](), mlp.layers
+    torchs = nn.Sequential(first, phi, second, phi, last)
+    x = torch.randn(4, 3, generator=generator(1), requires_grad=True)
+    assert weights_of(mlp, x) is None  # what every fast form asks first
+    noisy = through(mlp.weights, x, activation)
+    for out in (mlp(x), noisy, side_by_side([mlp, mlp], x)[1], last(mlp.hidden_features(x))):
+        found, wanted = (
+            [result, *torch.autograd.grad(result.square().sum(), [x, *mlp.parameters()])]
+            for result in (out, torchs(x))
+        )
+        assert all(map(torch.equal, found, wanted))
+
+
+def test_the_activations_that_a_config_takes_are_those_of_the_networks() -> None:
+    assert get_args(Activation) == tuple(ACTIVATIONS) == (*WRITTEN_OUT, *MODULES)
+    for theirs, ours in ((nn.GELU, "gelu"), (nn.LeakyReLU, "leaky_relu"), ("swish", "silu")):
+        with pytest.raises(ValueError, match=f"did you mean '{ours}'"):
+            DQNConfig(activation=theirs)  # type: ignore[arg-type]
 
 
 def test_the_written_gradient_is_right_in_single_precision_too() -> None:

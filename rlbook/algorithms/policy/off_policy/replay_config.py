@@ -15,7 +15,7 @@ from rlbook.checks import (
     unit_interval,
 )
 from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters, check_activation
+from rlbook.hyperparameters import Activation, Hyperparameters, check_activation
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ReplayConfig(Hyperparameters):
     hold: Annotated[int, positive_int] = 1
     # units in each hidden layer
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
-    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
+    activation: Activation = "relu"  # activation function of the hidden layers
     # precision of float32 matrix products in updates; "medium" is faster (bfloat16 if supported)
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
 
