@@ -96,15 +96,26 @@ def build_policy(
     layers["hidden_sizes"] += later
     observations, actions = env.single_observation_space, env.single_action_space
     check_network(spec, observations)
-    if has_features(observations, spec.network):
-        policy = FeaturePolicy(observations, actions, generator, network=spec.network, **layers)
-    else:
-        policy = MLPPolicy(_size(observations), actions, generator, **layers)
+    policy = make_policy(observations, actions, generator, spec, **layers)
     if recurrent is not None:
         policy = RecurrentPolicy(policy, recurrent, generator, length, after=len(later))
     in_numbers(policy, spec.dtype)
     choose_trained(policy, spec.trained_parts, policy.heads())
     return policy
+
+
+def make_policy(
+    space: spaces.Space,
+    action_space: spaces.Space,
+    generator: torch.Generator,
+    spec: ModelSpec,
+    **layers: Any,
+) -> MLPPolicy:
+    """A policy of layers, after the filters of images or a network of the user's own where there
+    are some; `layers` are the settings of an `MLPPolicy`."""
+    if has_features(space, spec.network):
+        return FeaturePolicy(space, action_space, generator, network=spec.network, **layers)
+    return MLPPolicy(_size(space), action_space, generator, **layers)
 
 
 def build_reward_network(

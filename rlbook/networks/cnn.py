@@ -320,8 +320,13 @@ class FeatureReward(StepReward):
     ) -> None:
         filters = FeatureNetwork(space, (), generator, network=network)
         super().__init__(filters.features_size, action_space, generator, hidden_sizes)
-        self.filters = filters
+        self.filters, self.observation_size = filters, math.prod(space.shape or ())
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         """[..., H, W, C] and [...] or [..., A] → [...]."""
         return super().forward(self.filters.features(obs), action)
+
+    def score(self, x: Tensor) -> Tensor:
+        """As a `StepReward`'s, of vectors."""
+        obs, action = x[..., : self.observation_size], x[..., self.observation_size :]
+        return super().score(torch.cat([self.filters.features(obs), action], -1))

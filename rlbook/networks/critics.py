@@ -22,7 +22,7 @@ class Critics(nn.Module):
         generator: draws the weights.
         count: K.
         hidden_sizes: units in each hidden layer of a network.
-        activation: of these layers, "tanh" or "relu".
+        activation: of these layers, one of `ACTIVATIONS`.
         network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
     """
 

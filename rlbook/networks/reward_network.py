@@ -95,6 +95,10 @@ class StepReward(RewardNetwork):
         """[..., O] and [...] or [..., A] → [...]."""
         return self.network(self.input(obs, action)).squeeze(-1)
 
+    def score(self, x: Tensor) -> Tensor:
+        """The reward of an `input` [..., O + A] → [...]."""
+        return self.network(x).squeeze(-1)
+
     def input(self, obs: Tensor, action: Tensor) -> Tensor:
         """The MLP's input: observation and action, [..., O + A]."""
         if self.num_actions is not None:

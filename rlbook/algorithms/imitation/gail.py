@@ -55,7 +55,7 @@ from rlbook.functional.adversarial import (
 )
 from rlbook.interaction.expert_actions import check_comparable
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.build import build_reward_network
+from rlbook.networks.build import build_reward_network, plain_spec
 from rlbook.networks.optimizer import (
     Group,
     LossOutput,
@@ -134,15 +134,13 @@ def gail_discriminator_loss(
     discriminator: StepReward, batch: DiscriminatorBatch, *, config: GAILConfig
 ) -> LossOutput:
     """What the discriminator minimises: its classification loss, and the gradient penalty."""
-    f = discriminator.network
-    expert, policy = f(batch.expert).squeeze(-1), f(batch.policy).squeeze(-1)
+    f = discriminator.score
+    expert, policy = f(batch.expert), f(batch.policy)
     loss = discriminator_loss(expert, policy)
     accuracy = ((expert > 0).float().mean() + (policy < 0).float().mean()) / 2
     metrics = {"discriminator_loss": loss.detach(), "discriminator_accuracy": accuracy}
     if config.gradient_penalty > 0:
-        penalty = gradient_penalty(
-            lambda x: f(x).squeeze(-1), batch.expert, batch.policy, batch.share
-        )
+        penalty = gradient_penalty(f, batch.expert, batch.policy, batch.share)
         loss = loss + config.gradient_penalty * penalty
         metrics["gradient_penalty"] = penalty.detach()
     return LossOutput(loss, metrics)
@@ -184,7 +182,7 @@ class GAIL(PPO):
     """Generative adversarial imitation learning; see the module docstring."""
 
     Config = GAILConfig
-    uses = ("expert", "demonstrations", "device")
+    uses = ("expert", "demonstrations", "model", "device")
     data_kinds = ("Episodes",)
     METRICS = {name: text for name, text in PPO.METRICS.items() if name != "reference_kl"} | {
         "discriminator_loss": "cross-entropy of D on both kinds of step, in nats; 2 ln 2 = 1.386 "
@@ -199,10 +197,11 @@ class GAIL(PPO):
         self, env: AdaptedVectorEnv, config: GAILConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         check_comparable(env)
+        spec = plain_spec(parts.model, env.single_observation_space)
         super().__init__(env, config, seed, parts)
         self.config: GAILConfig = config
         rng = rng_for(seed, "discriminator")
-        network = build_reward_network(env, rng, tuple(config.hidden_sizes))
+        network = build_reward_network(env, rng, tuple(config.hidden_sizes), spec)
         assert isinstance(network, StepReward)
         self.discriminator = network.to(parts.device)
         self.judge = adam([Group([self.discriminator])], config.discriminator_rate)

@@ -44,7 +44,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlbook import checks
-from rlbook.agent import Metrics, State, Step
+from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
 from rlbook.algorithms.model_based.alphazero_search import NetworkSearchAgent
 from rlbook.checks import (
@@ -143,8 +143,10 @@ class AlphaZero(NetworkSearchAgent):
         "deviation": "standard deviation of the returns in the buffer, in reward units",
     }
 
-    def __init__(self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
         self.config: AlphaZeroConfig = config
         ways = getattr(env.unwrapped, "symmetries", None) if config.symmetries else None
         self._symmetries = None if ways is None else torch.from_numpy(ways)  # [K, A]

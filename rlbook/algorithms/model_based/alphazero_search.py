@@ -9,8 +9,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from rlbook.agent import Parts
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
 from rlbook.algorithms.planning.search.agent import SearchAgent, descend
 from rlbook.algorithms.planning.search.network_estimates import NetworkEstimates
@@ -26,6 +28,7 @@ from rlbook.algorithms.planning.search.world import World
 from rlbook.algorithms.planning.table_model import TERMINATED
 from rlbook.checks import value_at
 from rlbook.interaction.spaces import as_vector
+from rlbook.networks.build import plain_spec
 from rlbook.networks.policy_value_network import PolicyValueNetwork
 from rlbook.seeding import rng_for, torch_generator
 
@@ -61,14 +64,19 @@ def simulate(
 class NetworkSearchAgent(SearchAgent):
     """Searches at every move with a network, by AlphaZero's hyper-parameters; learns nothing."""
 
-    def __init__(self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0) -> None:
+    uses = ("model",)
+
+    def __init__(
+        self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
         self.alternates = bool(getattr(env.unwrapped, "alternates", False))
-        super().__init__(env, config, seed)
+        super().__init__(env, config, seed, parts)
         self.config: AlphaZeroConfig = config
         size, encode = as_vector(env.observation_space, [])
         generator = torch_generator(rng_for(seed, "initialisation"))
         hidden = tuple(config.hidden_sizes)
-        self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator)
+        own = plain_spec(parts.model, spaces.Box(-np.inf, np.inf, (size,))).network
+        self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator, own)
         self.estimates = NetworkEstimates(self.network, encode)
         self.discount = -config.gamma if self.alternates else config.gamma
         """What the next state's value counts for the side that moves."""

@@ -60,8 +60,10 @@ from rlbook.functional.schedules import Schedule
 from rlbook.functional.score_weights import advantage_weights
 from rlbook.functional.value_losses import expectile_loss, squared_value_loss
 from rlbook.hyperparameters import Hyperparameters
+from rlbook.networks.build import build_layers, make_policy, plain_spec
+from rlbook.networks.cnn import FeedForward
 from rlbook.networks.critics import Critics, polyak_update
-from rlbook.networks.mlp import MLP, MLPPolicy
+from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.optimizer import (
     Group,
     LossOutput,
@@ -153,7 +155,7 @@ class IQLNetworks(NamedTuple):
     """What `iql_update` changes."""
 
     policy: MLPPolicy
-    value: MLP
+    value: FeedForward
     critics: Critics
     target: Critics
 
@@ -165,7 +167,7 @@ class IQL(Agent):
     batched = True
     observations = "vector"
     data_kinds = ("Steps",)
-    uses = ("device",)
+    uses = ("model", "device")
     budget = {"passes": 30}
     losses: ClassVar[Mapping[str, Callable[..., LossOutput]]] = {
         "value": iql_value_loss,
@@ -187,12 +189,12 @@ class IQL(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: IQLConfig = config
-        space, hidden = env.single_observation_space, tuple(config.hidden_sizes)
-        size, actions = int(np.prod(space.shape or ())), env.single_action_space
+        space, actions = env.single_observation_space, env.single_action_space
+        spec, hidden = plain_spec(parts.model, space), tuple(config.hidden_sizes)
         rng = torch_generator(rng_for(seed, "initialisation"))
-        policy = MLPPolicy(size, actions, rng, critic=False, hidden_sizes=hidden)
-        value = MLP((size, *hidden, 1), rng, activation="relu", orthogonal=False)
-        critics = Critics(space, actions, rng, count=2, hidden_sizes=hidden)
+        policy = make_policy(space, actions, rng, spec, critic=False, hidden_sizes=hidden)
+        value = build_layers(space, (*hidden, 1), rng, spec)
+        critics = Critics(space, actions, rng, count=2, hidden_sizes=hidden, network=spec.network)
         target = copy.deepcopy(critics).requires_grad_(False)
         made: Any = (each.to(parts.device) for each in (policy, value, critics, target))
         self.networks = IQLNetworks(*made)

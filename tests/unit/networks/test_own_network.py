@@ -24,6 +24,7 @@ from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.q_network import QNetwork, QSettings
 from rlbook.networks.recurrent import RecurrentPolicy
 from rlbook.networks.recurrent_q import RecurrentQ
+from rlbook.runs.options import BUDGETS
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -104,6 +105,44 @@ def test_what_learns_from_recordings_has_it_too(algorithm: str) -> None:
                        allow_import=True)  # fmt: skip
     names = tensors(run.agent.state_dict())
     assert any("filters.layer.weight" in name for name in names)
+
+
+SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
+    "iql": ("CartPole-v1", {"passes": 1, "walks": 2, "batch_size": 16}, 4),
+    "gail": ("Maze-v0", {"steps": 8, "rollout_steps": 8, "demonstrations": 9, "num_envs": 1}, 3),
+    "alphazero": (
+        "ShortCorridor-v0",
+        {"episodes": 1, "simulations": 2, "train_every": 1, "batch_size": 4, "gradient_steps": 1},
+        1,
+    ),
+}
+"""Algorithm → an environment, a short budget, and how many networks learn."""
+
+
+@pytest.mark.parametrize("algorithm", SEVERAL)
+def test_each_network_of_an_agent_learns_behind_one_of_its_own(algorithm: str) -> None:
+    """IQL's policy, value and two critics; GAIL's policy, critic and discriminator; AlphaZero's
+    one."""
+    env, options, count = SEVERAL[algorithm]
+    model = {"network": own_networks.Features}
+    run = rlbook.train(algorithm, env, model=model, eval_every=0, **options)
+    before = tensors(run.agent.state_dict())
+    budget: dict[str, Any] = {name: n for name, n in options.items() if name in BUDGETS}
+    after = tensors(run.train(**budget).agent.state_dict())
+    own = [name for name in before if "filters." in name and "layer.weight" in name]
+    learning = [name for name in own if ".target." not in name and "moment" not in name]
+    assert len(learning) == count, own
+    assert all((before[name] != after[name]).any() for name in learning)
+    agent = rlbook.load(run.save("saved"), network=own_networks.Features).agent
+    found = tensors(agent.state_dict())
+    assert all(np.array_equal(found[name], after[name]) for name in own)
+
+
+def test_an_agent_without_a_place_for_it_says_so() -> None:
+    with pytest.raises(
+        RequestError, match=r"world_model takes no network of your own; .* take one"
+    ):
+        rlbook.train("world_model", "Pendulum-v1", model={"network": own_networks.Features})
 
 
 def built(kind: str, network: Any) -> torch.nn.Module:

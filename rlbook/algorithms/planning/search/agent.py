@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rlbook.agent import Agent
+from rlbook.agent import Agent, Parts
 from rlbook.algorithms.planning.search.observation_digest import content, repeats
 from rlbook.algorithms.planning.search.tree import Met, SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import add_child, empty_tree, find_child
@@ -106,8 +106,10 @@ class SearchAgent(Agent):
     actions = "discrete"
     knows_env = False
 
-    def __init__(self, env: gymnasium.Env, config: Any, seed: int = 0) -> None:
-        super().__init__(env, config, seed)
+    def __init__(
+        self, env: gymnasium.Env, config: Any, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
         self.rng, self._seed = rng_for(seed, "exploration"), seed
         assert isinstance(env.action_space, spaces.Discrete)
         self._num_actions = int(env.action_space.n)
