@@ -3,8 +3,11 @@ when the first one is made."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import html
 import io
+import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
@@ -25,6 +28,11 @@ LEAST_SHARE = 0.8  # of a panel's height that is kept where the panel becomes na
 NOTEBOOK_DOTS_PER_INCH = 70
 FONT = "DejaVu Sans"  # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
+SERVED = "JPY_SESSION_NAME"
+"""In the environment of a kernel that a Jupyter server has started for a page."""
+DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]')
+"""How JupyterLab, VS Code and Colab mark a dark page."""
+DARK_PICTURE = "invert(0.93) hue-rotate(180deg)"
 
 
 @contextlib.contextmanager
@@ -117,8 +125,24 @@ def _figure_class() -> type[Any]:
             self.savefig(buffer, format="png", dpi=NOTEBOOK_DOTS_PER_INCH)
             return buffer.getvalue()
 
+        def _repr_html_(self) -> str | None:
+            """The picture for a page that may be dark, where a server shows it; a PNG alone is what
+            stands in notebooks that are executed without one."""
+            return image_in_cell(self._repr_png_()) if SERVED in os.environ else None
+
     BookFigure.__name__ = Figure.__name__  # a notebook says <Figure size …>
     return BookFigure
+
+
+def image_in_cell(data: bytes, alt: str = "") -> str:
+    """HTML that shows a PNG or a GIF in a notebook's cell, on a dark page as the site does: the
+    light and the dark of a picture are exchanged, and its hues kept; a film is dimmed."""
+    film = data.startswith(b"GIF")
+    name, turned = ("film", "brightness(0.8)") if film else ("picture", DARK_PICTURE)
+    where = ", ".join(f"{page} .rlbook-{name}" for page in DARK_PAGES)
+    source = f"data:image/{'gif' if film else 'png'};base64,{base64.b64encode(data).decode()}"
+    image = f'<img class="rlbook-{name}" alt="{html.escape(alt)}" src="{source}"/>'
+    return f"<style>{where} {{ filter: {turned} }}</style>{image}"
 
 
 def plain_axes(axes: Axes) -> Axes:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rlbook.plots.colours import CURVES, INK, PAPER
+from rlbook.plots.figure import SERVED, image_in_cell, new_figure
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytest.importorskip("sphinx")
@@ -149,3 +150,19 @@ def test_narrow_forms_are_written_in_both_colours(tmp_path: Path) -> None:
         with Image.open(path) as image:
             sizes.append(image.size)
     assert sizes[0] == sizes[1] and sizes[0][0] < sizes[2][0]
+
+
+def test_a_picture_in_a_notebook_turns_dark_with_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a rule for dark pages alone, where a server shows the notebook; what is stored of one that
+    is executed without has the PNG."""
+    figure = new_figure(1, 1)
+    assert figure._repr_html_() is None
+    monkeypatch.setenv(SERVED, "paper.ipynb")
+    rule, image = figure._repr_html_().removeprefix("<style>").split("</style>")
+    pages, filters = rule.strip(" }").split(" { ")
+    assert '[data-jp-theme-light="false"] .rlbook-picture' in pages.split(", ")
+    assert all(" .rlbook-picture" in page for page in pages.split(", "))
+    assert filters == "filter: invert(0.93) hue-rotate(180deg)"
+    assert image.startswith('<img class="rlbook-picture" alt="" src="data:image/png;base64,iVBOR')
+    film = image_in_cell(b"GIF89a", "a <maze>")
+    assert ".rlbook-film { filter: brightness(0.8) }" in film and 'alt="a &lt;maze&gt;"' in film

@@ -3,8 +3,6 @@ writes."""
 
 from __future__ import annotations
 
-import base64
-import html
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +15,7 @@ from numpy.typing import ArrayLike
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError, request_errors
+from rlbook.plots.figure import image_in_cell
 from rlbook.plots.films.animation import gif_bytes, save_gif
 from rlbook.plots.films.episode_board import BoardStage, stage_for
 from rlbook.plots.films.episode_frames import Frame, has_screen, play_frames, try_render_modes
@@ -111,8 +110,7 @@ def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> HTM
     recipe = run.request.recipe.for_evaluation()
     film = gif_bytes(run.agent, recipe, episodes=episodes, seed=start)
     shown = f"{run.request.algorithm} in {recipe.name}"
-    data = base64.b64encode(film).decode()
-    return HTML(f'<img alt="{html.escape(shown)}" src="data:image/gif;base64,{data}"/>')
+    return HTML(image_in_cell(film, shown))
 
 
 def _check(episodes: object, seed: object) -> None:
