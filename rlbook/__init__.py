@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import opcode
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -81,7 +82,17 @@ def __getattr__(name: str) -> Any:
     registry = importlib.import_module("rlbook.registry")
     if name in registry.class_names():  # `from rlbook import SAC`
         return registry.find_class(name)
-    raise AttributeError(f"module 'rlbook' has no attribute {name!r}{_hint(name)}")
+    from rlbook.errors import UnknownImport, UnknownName
+
+    if _imports(sys._getframe(1)):  # an AttributeError would become Python's own ImportError
+        raise UnknownImport(f"cannot import {name!r} from rlbook{_hint(name)}", name=name)
+    raise UnknownName(f"module 'rlbook' has no attribute {name!r}{_hint(name)}")
+
+
+def _imports(frame: FrameType) -> bool:
+    """Whether a frame is about to take a name out of a module, as `from rlbook import Trainer`
+    does."""
+    return frame.f_code.co_code[frame.f_lasti] == opcode.opmap["IMPORT_FROM"]
 
 
 def _hint(name: str) -> str:

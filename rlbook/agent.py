@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from rlbook.checks import are_batches, is_one, known_keywords, wrong_batch, wrong_one
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, UnknownName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -245,6 +245,17 @@ def read_presets(path: Path) -> Presets:
     }
 
 
+OF_AN_AGENT = {
+    "save": "run.save(folder) saves the agent with its run, and agent.state_dict() has its weights",
+    "load": "rlbook.load(folder).agent is the agent of a run that was saved",
+    "train": "rlbook.train(…) trains it, and run.train(steps=1000) trains it further",
+    "evaluate": "rlbook.evaluate(agent, env) plays it",
+    "parameters": "the weights are agent.state_dict(); those of a policy are"
+    " agent.policy.parameters()",
+}
+"""What an agent does not have → what there is in its place."""
+
+
 class Agent:
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
@@ -328,6 +339,11 @@ class Agent:
         self._space = getattr(env, "observation_space", None)
         self._action_space = getattr(env, "single_action_space", getattr(env, "action_space", None))
         self._prediction_rngs: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OF_AN_AGENT and not hasattr(type(self), name):
+            raise UnknownName(f"an agent has no {name!r}; {OF_AN_AGENT[name]}")
+        return object.__getattribute__(self, name)  # raises what a property inside raised, too
 
     def __repr__(self) -> str:
         """The class with the hyper-parameters that differ from its defaults."""

@@ -22,7 +22,7 @@ from rlbook.agent import (
     preset_file,
     read_presets,
 )
-from rlbook.checks import SYNONYMS, did_you_mean, import_object
+from rlbook.checks import did_you_mean, import_object, synonyms
 from rlbook.envs.space_batches import plain
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
@@ -174,7 +174,7 @@ def refuse_foreign(algorithm: str, name: str) -> None:
     of others; they are named. A name that means one of its own in other books is left to those who
     look for the nearest."""
     mine = {item.name for item in dataclasses.fields(agent_class(algorithm).Config)}
-    if mine & {*SYNONYMS.get(name, ())}:
+    if mine & {*synonyms(name)}:
         return
     having = [
         other

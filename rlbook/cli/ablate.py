@@ -11,7 +11,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, show, typeable
@@ -21,6 +20,7 @@ from rlbook.cli.values import Given, convert, flag
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
 from rlbook.registry import ALGORITHMS
+from rlbook.runs.other_libraries import no_hyperparameter
 from rlbook.runs.processes.interrupts import signal_of
 from rlbook.runs.processes.side_by_side import side_by_side
 from rlbook.runs.storage.folder import seed_folder
@@ -134,11 +134,7 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
         name, equals, given = part.partition("=")
         name = name.replace("-", "_")
         if name not in kinds:
-            hint = did_you_mean(name, list(kinds))
-            raise RequestError(
-                f"--off: {request.algorithm} has no hyper-parameter {name!r}{hint} (it has:"
-                f" {', '.join(kinds)})"
-            )
+            raise RequestError(f"--off: {no_hyperparameter(request.agent, name)}")
         held = getattr(request.config, name)
         value = given if equals else _off_value(name, held, kinds[name])
         if convert(flag(name), Given((value,)), kinds[name]) == held:

@@ -597,12 +597,14 @@ def flatten(options: object) -> dict[str, Any]:
 
 
 def _unknown_message(word: str, known: list[str], prog: str) -> str:
+    from rlbook.runs.other_libraries import hint_of  # gymnasium, which some commands do without
+
     if not word.startswith("-"):
         return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
     option = word.split("=")[0]
     nested = ["--" + name.replace("_", "-") for name in synonyms(option) if "." in name]
     known = [*known, *nested] if "--model" in known else known
-    hint = did_you_mean(option.replace("_", "-"), known)
+    hint = hint_of(option.replace("_", "-"), known, prog.split()[-1])
     return f"unknown option {option!r}{hint} ({prog} --help shows all)"
 
 

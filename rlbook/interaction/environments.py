@@ -27,7 +27,11 @@ from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.observed_masks import with_mask_in_info, with_masks_in_info
 from rlbook.interaction.preprocessing import Preprocessing
-from rlbook.interaction.unknown_environments import not_in_module_message, unknown_message
+from rlbook.interaction.unknown_environments import (
+    OF_AN_ENVIRONMENT,
+    not_in_module_message,
+    unknown_message,
+)
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -506,7 +510,8 @@ class EnvRecipe:
         )
         if not unknown:
             return f"environment {self.name!r}: {one_line(error)}"
-        hint = did_you_mean(unknown[0], allowed)
+        told = OF_AN_ENVIRONMENT.get(unknown[0])
+        hint = did_you_mean(unknown[0], allowed) if told is None else f"; {told}"
         return (
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
             f" {', '.join(allowed) or 'none'})"

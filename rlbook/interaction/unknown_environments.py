@@ -14,6 +14,21 @@ from rlbook.checks import TRUST, did_you_mean
 
 SHOWN = 5  # ids of a package that a message lists
 
+MADE_SEVERAL = "rlbook.train(…, num_envs=4) makes several, and gymnasium.make_vec, too"
+OF_AN_ENVIRONMENT = {
+    "num_envs": MADE_SEVERAL,
+    "n_envs": MADE_SEVERAL,
+    "vectorization_mode": MADE_SEVERAL,
+    "vec_env_cls": MADE_SEVERAL,
+    "seed": "env.reset(seed=1) seeds it, and in training rlbook.train(…, seed=1)",
+    "wrappers": "wrap what rlbook.make returns",
+    "wrapper_class": "wrap what rlbook.make returns",
+    "monitor_dir": "rlbook.train(…, out=folder) records returns and lengths",
+    "frameskip": "rlbook.train(…, max_and_skip=4) repeats actions",
+    "frame_stack": "it is an option of training: rlbook.train(…, frame_stack=4)",
+}
+"""Arguments that an environment does not have → what there is in their place."""
+
 
 def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
     """The sentence for an id without a module."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rlbook.agent import Agent
-from rlbook.checks import Kind, did_you_mean
+from rlbook.checks import Kind
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Cosine, Exponential, Inverse, Linear, Schedule
 from rlbook.hyperparameters import field_names, kinds
 from rlbook.registry import name_of
+from rlbook.runs.other_libraries import no_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 Plain = bool | int | float | str | None
@@ -135,11 +136,7 @@ def search_space(
         name, given, text = word.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
         if name not in field_names(type(config)):
-            names = field_names(type(config))
-            raise RequestError(
-                f"search: {name_of(agent)} has no hyper-parameter {name!r}"
-                f"{did_you_mean(name, names)} (it has: {', '.join(names)})"
-            )
+            raise RequestError(f"search: {no_hyperparameter(agent, name)}")
         if name in space:
             raise RequestError(f"search names {name} twice")
         if name in fixed:

@@ -1,10 +1,20 @@
-"""What a name of Stable-Baselines3, CleanRL or Spinning Up is here, where it is neither a
-hyper-parameter nor an option."""
+"""What a name of another library is here, where it is neither a hyper-parameter nor an option: of
+Stable-Baselines3, CleanRL, Spinning Up, Tianshou, RLlib, TRL, gymnasium and scikit-learn."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rlbook.agent import Agent
+from rlbook.checks import did_you_mean, names_or_help
+from rlbook.hyperparameters import field_names
+from rlbook.registry import name_of
+
+METRICS = "its numbers are run.metrics, a list of dicts"
+WEIGHTS = "the weights are run.agent.state_dict()"
 OF_A_RUN = {
-    "get_parameters": "the weights are run.agent.state_dict()",
+    "get_parameters": WEIGHTS,
+    "get_weights": WEIGHTS,
     "set_parameters": "run.agent.load_state_dict(…) takes weights, and rlbook.train(…, start=run)"
     " begins with those of a run",
     "save_replay_buffer": "run.save(folder) keeps the replay buffer, too",
@@ -15,22 +25,74 @@ OF_A_RUN = {
     "get_vec_normalize_env": "observations are normalised inside the agent, with"
     " normalize_observation=True",
     "policy": "its networks are run.agent.policy, and run.predict(observation) acts",
-    "logger": "its numbers are run.metrics",
+    "logger": METRICS,
+    "history": METRICS,
+    "results": METRICS,
+    "log": METRICS,
+    "loss_curve_": METRICS,
     "set_logger": 'rlbook.train(…, track="tensorboard") logs there, and run.metrics has the numbers',
     "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
     "num_timesteps": "its steps are run.steps",
+    "rewards": "returns are run.episode_returns, one for each training episode",
+    "score": "run.evaluate(episodes=100).mean is its mean return",
+    "test": "run.evaluate(episodes=100) plays greedy episodes",
+    "predict_proba": "run.agent.policy, where it has one, is a module that gives distributions",
+    "config": "its hyper-parameters are run.agent.config",
+    "get_params": "its hyper-parameters are run.agent.config",
+    "set_params": "a run keeps its hyper-parameters; rlbook.train(…, start=run) begins a new one"
+    " with its networks",
+    "act": "run.predict(observation) acts",
+    "compute_single_action": "run.predict(observation) acts",
+    "compute_actions": "run.predict(observations) acts on a batch, too",
+    "get_policy": "its networks are run.agent.policy",
+    "get_module": "its networks are run.agent.policy",
+    "generate": 'run.predict("12+34=") completes a prompt, and run.evaluate(samples=8) all that are'
+    " held out",
+    "env": "run.make_env() makes one",
+    "render": "run.watch() shows it act, and run.watch(gif=file) writes the film",
+    "save_model": "run.save(folder) saves it, and `rlbook export` writes a language model",
+    "save_pretrained": "it is a command: rlbook export FOLDER OUT",
+    "push_to_hub": "`rlbook export FOLDER OUT` writes a folder that huggingface_hub can upload",
+    "save_checkpoint": "run.save(folder)",
+    "close": "there is nothing to close",
+    "stop": 'a callback that returns "stop" ends it',
 }
 """Attributes of a run."""
+PROMPTS = {"PPO": "ppo", "GRPO": "grpo", "RLOO": "rloo"}
+"""TRL's names of what learns from prompts and rewards."""
+ANSWERS = {"DPO": "dpo", "KTO": "kto", "ORPO": "orpo", "SFT": "sft", "Reward": "reward_model"}
+"""TRL's names of what learns from answers."""
+EVAL_CALLBACK = (
+    "rlbook.train(…, eval_every=1000, eval_episodes=5, out=folder) evaluates and keeps the best,"
+    ' which rlbook.load(folder, checkpoint="best") reads'
+)
+SEVERAL = 'rlbook.train("ppo", "CartPole-v1", num_envs=4) makes them'
+IN_PROCESSES = 'rlbook.train("ppo", "CartPole-v1", num_envs=8, workers=8) makes them'
+FILM = "rlbook.load(folder).watch(gif=file) writes the film of a trained agent"
+RECORDED = "returns and lengths are always recorded: run.episode_returns, run.episode_lengths"
+BUFFER = "rlbook.train(…, buffer_size=100_000) makes it; rlbook.data has replay buffers"
+TRAIN = 'rlbook.train("ppo", "CartPole-v1") trains'
 OF_THE_PACKAGE = {
     "evaluate_policy": "rlbook.evaluate(run, episodes=10)",
-    "make_vec_env": 'rlbook.train("ppo", "CartPole-v1", num_envs=4) makes them',
+    "make_vec_env": SEVERAL,
+    "make_vec": SEVERAL,
+    "DummyVecEnv": SEVERAL,
+    "DummyVectorEnv": SEVERAL,
+    "SyncVectorEnv": SEVERAL,
+    "SubprocVecEnv": IN_PROCESSES,
+    "SubprocVectorEnv": IN_PROCESSES,
+    "AsyncVectorEnv": IN_PROCESSES,
     "VecNormalize": "rlbook.train(…, normalize_observation=True, normalize_reward=True)",
-    "Monitor": "returns and lengths are always recorded: run.episode_returns, run.episode_lengths",
-    "EvalCallback": "rlbook.train(…, eval_every=1000, eval_episodes=5, out=folder) evaluates and"
-    ' keeps the best, which rlbook.load(folder, checkpoint="best") reads',
+    "VecFrameStack": "rlbook.train(…, frame_stack=4)",
+    "Monitor": RECORDED,
+    "RecordEpisodeStatistics": RECORDED,
+    "RecordVideo": FILM,
+    "VecVideoRecorder": FILM,
+    "EvalCallback": EVAL_CALLBACK,
     "CheckpointCallback": "rlbook.train(…, out=folder) writes checkpoints",
     "StopTrainingOnRewardThreshold": "rlbook.train(…, stop_at_return=475)",
     "BaseCallback": "any object with on_report, on_episode or on_evaluation is a callback",
+    "TrainerCallback": "any object with on_report, on_episode or on_evaluation is a callback",
     "ActorCriticPolicy": 'rlbook.train(…, model={"network": MyFeatures})',
     "BaseFeaturesExtractor": 'rlbook.train(…, model={"network": MyFeatures})',
     "NormalActionNoise": "rlbook.train(…, exploration_noise=0.1)",
@@ -38,6 +100,119 @@ OF_THE_PACKAGE = {
     "RecurrentPPO": 'rlbook.train("ppo", …, recurrent="lstm")',
     "MaskablePPO": 'rlbook.train("ppo", …) reads an action mask where the environment shows one',
     "HerReplayBuffer": "hindsight experience replay is not part of rlbook",
+    "ReplayBuffer": BUFFER,
+    "VectorReplayBuffer": BUFFER,
+    "Collector": f"{TRAIN}, and rlbook.evaluate(run, episodes=10) plays",
+    "OnpolicyTrainer": TRAIN,
+    "OffpolicyTrainer": TRAIN,
+    "PPOPolicy": TRAIN,
+    "Algorithm": TRAIN,
+    "Trainer": TRAIN,
+    **{
+        f"{name}Trainer": f'rlbook.train("{algorithm}", "Chat-v0", model="a/model",'
+        ' env_kwargs={"data": "rows.jsonl", "reward": "numeric"})'
+        for name, algorithm in PROMPTS.items()
+    },
+    **{
+        f"{name}Trainer": f'rlbook.train("{algorithm}", "Chat-v0", model="a/model",'
+        ' data="rows.jsonl")'
+        for name, algorithm in ANSWERS.items()
+    },
+    **{
+        f"{name}Config": f'hyper-parameters are arguments: rlbook.train("{algorithm}", …,'
+        " learning_rate=1e-5)"
+        for name, algorithm in (PROMPTS | ANSWERS | {"DQN": "dqn", "SAC": "sac"}).items()
+    },
+    "Tuner": "it is a command: rlbook tune ppo CartPole-v1 --trials 20",
+    "GridSearchCV": "it is a command: rlbook tune ppo CartPole-v1 --trials 20",
     "tune": "it is a command: rlbook tune ppo CartPole-v1 --trials 20",
+    "Env": "derive your environment from gymnasium.Env, and give rlbook.train its class",
+    "Wrapper": "it is gymnasium.Wrapper; rlbook.train takes a wrapped environment",
+    "wrappers": "they are gymnasium.wrappers; rlbook.train takes a wrapped environment",
+    "vector": "it is gymnasium.vector; rlbook.train(…, num_envs=4) makes several environments",
+    "spaces": "they are gymnasium.spaces",
+    "register": "gymnasium.register names an environment, and rlbook.registry.register an"
+    " algorithm; rlbook.train takes classes without",
+    "check_env": "gymnasium.utils.env_checker.check_env checks an environment",
+    "save": "run.save(folder)",
+    "play": "it is a command: rlbook play",
+    "seed_everything": "rlbook.train(…, seed=1) seeds all that is random",
+    "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
 }
 """Names that are imported from their modules."""
+SDE = "state-dependent exploration (gSDE) is not part of rlbook"
+REPORTS = "a line is logged a hundred times in a run, whatever its length"
+CHECKPOINTS = "a checkpoint is written with each evaluation (eval_every) into the folder out"
+WRAPPED = "give a wrapped environment, or a function that makes one, in place of the id"
+WRITTEN = "nothing is uploaded; the run's folder holds everything"
+OF_TRAINING = {
+    "use_sde": SDE,
+    "sde_sample_freq": SDE,
+    "use_sde_at_warmup": SDE,
+    "wrapper_class": WRAPPED,
+    "wrapper_kwargs": WRAPPED,
+    "env_wrapper": WRAPPED,
+    "wrappers": WRAPPED,
+    "capture_video": "`rlbook watch FOLDER --gif FILE`, in Python run.watch(gif=…), films it"
+    " afterwards",
+    "render": "`rlbook watch FOLDER`, in Python run.watch(), shows it afterwards",
+    "render_mode": "`rlbook watch FOLDER`, in Python run.watch(), shows it afterwards",
+    "torch_deterministic": "the same seed gives the same bytes without it",
+    "log_interval": REPORTS,
+    "log_freq": REPORTS,
+    "logging_steps": REPORTS,
+    "logging_strategy": REPORTS,
+    "stats_window_size": "the log has means over each report, and episodes.csv every episode",
+    "save_steps": CHECKPOINTS,
+    "save_strategy": CHECKPOINTS,
+    "checkpoint_freq": CHECKPOINTS,
+    "upload_model": WRITTEN,
+    "push_to_hub": WRITTEN,
+    "hf_entity": WRITTEN,
+    "eval_env": "evaluation makes an environment of its own",
+    "eval_dataset": "some rows of data are held out for evaluation",
+    "eval_strategy": "eval_every says after how many steps it is evaluated, and 0 never",
+    "framework": "there is one, torch",
+    "n_critics": "there are two critics, always",
+    "epoch_num_steps": "steps is the length of the whole run",
+    "step_per_epoch": "steps is the length of the whole run",
+    "max_epoch": "steps is the length of the whole run",
+    "training_iteration": "steps is the length of the whole run",
+    "multiagent": "several agents are not part of rlbook",
+    "tokenizer": "a model's folder holds its tokenizer",
+    "processing_class": "a model's folder holds its tokenizer",
+    "x": "recorded data is given as data",
+    "y": "recorded data is given as data",
+}
+"""Arguments of `rlbook.train` and of classes that train."""
+LEARNED_ALPHA = "its α is temperature, or initial_temperature where it is learned"
+OF_ALGORITHMS = {"sac": {"alpha": LEARNED_ALPHA}, "mbpo": {"alpha": LEARNED_ALPHA}}
+"""The same, where they mean something in one algorithm alone."""
+
+
+def hint_of(name: str, known: Iterable[str], algorithm: str | None = None) -> str:
+    """The ending of an error message about an unknown option or hyper-parameter; "" if nothing is
+    known of it.
+
+    Args:
+        name: as it was typed, with or without dashes.
+        known: what there is, as it would be typed.
+        algorithm: the one that is to be trained.
+    """
+    plain = name.lower().strip("-").replace("-", "_")
+    told = OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING
+    return f"; {told[plain]}" if plain in told else did_you_mean(name, known)
+
+
+def no_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()) -> str:
+    """The sentence for a hyper-parameter that an algorithm does not have.
+
+    Args:
+        agent: the algorithm.
+        name: what was asked for.
+        options: what else may have been meant.
+    """
+    names, algorithm = field_names(agent.Config), name_of(agent)
+    hint = hint_of(name, (*names, *options), algorithm)
+    all_of_them = names_or_help(names, f"`rlbook train {algorithm} --help`")
+    return f"{algorithm} has no hyper-parameter {name!r}{hint}{all_of_them}"

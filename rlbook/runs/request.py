@@ -13,7 +13,6 @@ import numpy as np
 import yaml
 
 from rlbook.agent import Agent
-from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, request_errors
 from rlbook.functional.schedules import Schedule, hold_schedule
 from rlbook.hyperparameters import field_names, field_values
@@ -24,7 +23,9 @@ from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import (
     VARIANTS,
     agent_class,
+    algorithms,
     check_class,
+    list_names,
     name_of,
     preset,
     refuse_data,
@@ -41,6 +42,7 @@ from rlbook.runs.options import (
     budgets_of,
     refuse_narrowed,
 )
+from rlbook.runs.other_libraries import no_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
@@ -444,6 +446,11 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
     ):
         value = getattr(asked, part)
         if value not in (None, "cpu") and part not in agent.uses:
+            if isinstance(value, ModelSpec) and value.network is not None:
+                having = [each for each, kind in algorithms().items() if "model" in kind.uses]
+                raise RequestError(
+                    f"{name} takes no network of your own; {list_names(having)} take one"
+                )
             got = value if isinstance(value, ModelSpec) else repr(value)
             raise RequestError(f"{name} has no use for {part}, got {got}"[:300])
     if asked.reward_caution is not None and (
@@ -570,10 +577,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
         if key not in names:
             refuse_narrowed(algorithm, key)
             refuse_foreign(algorithm, key)
-            hint = did_you_mean(key, (*names, *NAMES, *BESIDE_OPTIONS))
-            raise RequestError(
-                f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"
-            )
+            raise RequestError(no_hyperparameter(agent, key, (*NAMES, *BESIDE_OPTIONS)))
     with request_errors(kinds=(ValueError, TypeError)):
         return agent.Config(
             **{

@@ -3,7 +3,6 @@ summary."""
 
 from __future__ import annotations
 
-import base64
 import html
 import importlib
 import io
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean, known_keywords
-from rlbook.errors import RequestError, in_notebook
+from rlbook.errors import RequestError, UnknownName, in_notebook
 from rlbook.runs.other_libraries import OF_A_RUN
 from rlbook.runs.run_state import RunState
 
@@ -39,10 +38,10 @@ class RunViews(RunState):
         if hasattr(type(self), name):  # a property, inside which an attribute is missing
             return object.__getattribute__(self, name)
         if name in OF_A_RUN:
-            raise AttributeError(f"a run has no {name!r}; {OF_A_RUN[name]}")
+            raise UnknownName(f"a run has no {name!r}; {OF_A_RUN[name]}")
         public = [known for known in dir(type(self)) if not known.startswith("_")]
         hint = "" if name.startswith("_") else did_you_mean(name, public)
-        raise AttributeError(f"a run has no {name!r}{hint}")
+        raise UnknownName(f"a run has no {name!r}{hint}")
 
     @known_keywords
     def predict(
@@ -205,8 +204,7 @@ def sparkline(values: Sequence[float]) -> str:
 def _inline_image(figure: Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="" src="data:image/png;base64,{data}"/>'
+    return importlib.import_module("rlbook.plots.figure").image_in_cell(buffer.getvalue())
 
 
 def _package() -> Any:

@@ -18,10 +18,14 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
+from rlbook.agent import OF_AN_AGENT
+from rlbook.checks import SYNONYMS
 from rlbook.cli.main import main
 from rlbook.evaluation.comparison import rows_and_repeats
+from rlbook.interaction.unknown_environments import OF_AN_ENVIRONMENT
 from rlbook.registry import RELATED
-from rlbook.runs.other_libraries import OF_A_RUN, OF_THE_PACKAGE
+from rlbook.runs.options import NAMES
+from rlbook.runs.other_libraries import OF_A_RUN, OF_ALGORITHMS, OF_THE_PACKAGE, OF_TRAINING
 
 HOME = """
 import gymnasium
@@ -160,6 +164,9 @@ def test_names_of_other_libraries_lead_to_those_here(
         (lambda run: run.get_parameters(), AttributeError, r"run\.agent\.state_dict\(\)"),
         (lambda run: run.save_replay_buffer("b"), AttributeError, r"run\.save\(folder\) keeps"),
         (lambda run: run.qwertz, AttributeError, "^a run has no 'qwertz'$"),
+        (lambda run: run.score(), AttributeError, r"run\.evaluate\(episodes=100\)\.mean"),
+        (lambda run: run.agent.save("a"), AttributeError, r"an agent has no 'save'; run\.save\("),
+        (lambda run: run.agent.qwertz, AttributeError, "no attribute 'qwertz'$"),
         (lambda run: run.train(total_timesteps=5), TypeError, "did you mean 'steps'"),
         (lambda run: run.predict(0, deterministic=True), TypeError, "did you mean 'explore'"),
         (lambda run: run.agent.predict(0, action_masks=None), TypeError, "mean 'action_mask'"),
@@ -195,6 +202,11 @@ def test_what_a_run_does_not_have_leads_to_what_it_has(
         ("ppo", "activation_fn", "activation"),
         ("ppo", "norm_obs", "normalize_observation"),
         ("ppo", "clip_coef", "clip"),
+        ("ppo", "repeat_per_collect", "epochs"),
+        ("ppo", "sgd_minibatch_size", "batch_size"),
+        ("ppo", "hidden_layer_sizes", "hidden_sizes"),
+        ("ppo", "policy_learning_rate", "learning_rate"),
+        ("cql", "alpha", "conservative_coef"),
         ("ppo", "num_minibatches", "batch_size"),
         ("ppo", "cuda", "device"),
         ("ppo", "total_steps", "steps"),
@@ -209,6 +221,43 @@ def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(
     asked: dict[str, Any] = {theirs: 1}
     with pytest.raises(rlbook.RequestError, match=f"did you mean '{ours}'"):
         rlbook.train(algorithm, "CartPole-v1", **asked)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "theirs", "said"),
+    [
+        ("ppo", "use_sde", "; state-dependent exploration"),
+        ("ppo", "log_interval", "; a line is logged a hundred times"),
+        ("ppo", "capture_video", "; `rlbook watch"),
+        ("sac", "alpha", "; its α is temperature, or initial_temperature"),
+        ("ppo", "qwertz", r" \(`rlbook train ppo --help` shows all\)$"),
+        ("q_learning", "qwertz", r" \(it has: epsilon, .*, alpha\)$"),
+    ],
+)
+def test_what_has_no_other_name_here_is_told_in_a_sentence(
+    algorithm: str, theirs: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {theirs: 1}
+    with pytest.raises(rlbook.RequestError, match=f"no hyper-parameter '{theirs}'{said}"):
+        rlbook.train(algorithm, "CartPole-v1", **asked)
+    if said[0] == ";":
+        assert main(["train", algorithm, "CartPole-v1", f"--{theirs.replace('_', '-')}", "1"]) == 2
+        assert re.search(said, capsys.readouterr().err)
+
+
+def test_an_environment_is_one_and_says_what_makes_several() -> None:
+    with pytest.raises(rlbook.RequestError, match=r"no argument 'num_envs'; rlbook\.train\("):
+        rlbook.make("CartPole-v1", num_envs=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("GRPOTrainer", r'rlbook\.train\("grpo", "Chat-v0"'), ("learn", "did you mean 'train'")],
+)
+def test_an_import_of_what_is_not_there_says_what_is(name: str, said: str) -> None:
+    with pytest.raises(ImportError, match=f"^cannot import '{name}' from rlbook; {said}"):
+        exec(f"from rlbook import {name}", {})
+    assert not hasattr(rlbook, name)
 
 
 @pytest.mark.parametrize(
@@ -229,13 +278,25 @@ def test_what_the_package_does_not_have_leads_to_what_it_has(theirs: str, ours: 
 
 
 def test_what_rlbook_tells_of_other_libraries_is_there() -> None:
-    for names in (OF_A_RUN, OF_THE_PACKAGE):
+    tables = OF_A_RUN, OF_AN_AGENT, OF_AN_ENVIRONMENT, OF_THE_PACKAGE, OF_TRAINING
+    for names in tables:
         for said in names.values():
+            for name in re.findall(r'rlbook\.train\("(\w+)"', said):
+                assert rlbook.registry.agent_class(name), said
             for name in re.findall(r"\brlbook\.(\w+)\(", said):
                 assert callable(getattr(rlbook, name)), said
             for name in re.findall(r"\brun\.(\w+)", said):
                 assert hasattr(rlbook.Run, name) or name in ("agent", "metrics"), said
     assert not OF_A_RUN.keys() & {*dir(rlbook.Run)} and not OF_THE_PACKAGE.keys() & {*dir(rlbook)}
+    settings = {
+        agent: {item.name for item in dataclasses.fields(agent.Config)}  # type: ignore[arg-type]
+        for agent in rlbook.algorithms().values()
+    }
+    assert not OF_TRAINING.keys() & {*SYNONYMS, *NAMES}.union(*settings.values())
+    for algorithm, names in OF_ALGORITHMS.items():
+        assert not names.keys() & settings[rlbook.algorithms()[algorithm]]
+    for agent in settings:
+        assert not [name for name in OF_AN_AGENT if hasattr(agent, name)]
 
 
 @pytest.mark.parametrize("name", RELATED)

@@ -100,9 +100,21 @@ def notebook() -> Any:
         BROKEN,
         "_ = rlbook.train('ppo', 'CartPole-v1', steps=4000, on_report=lambda run: 'stop')",
         "get_ipython().complete(None, 'rlbook.train(\\'ppo\\', \\'Maze-v0\\', gae', 34)[1]",
+        *SLIPS,
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in code])
     return NotebookClient(notebook, timeout=120, allow_errors=True).execute()
+
+
+SLIPS = (
+    "rlbook.Trainer",
+    "from rlbook import Trainer",
+    "run.score()",
+    "run.agent.save('a')",
+    "run.watch(gif_path='a.gif')",
+    "rlbook.PPO.Config(gama=1.0)",
+    "rlbook.PPO.Config(clip=-1.0)",
+)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +142,8 @@ def test_a_run_is_shown_with_its_curve_and_its_map(cells: list[list[dict]]) -> N
 def test_the_film_stands_in_the_cell(cells: list[list[dict]]) -> None:
     (shown,) = cells[2]
     picture = shown["data"]["text/html"]  # nbconvert has no template for image/gif
-    assert picture.startswith('<img alt="q_learning in Maze-v0" src="data:image/gif;base64,R0lGOD')
+    image = '<img class="rlbook-film" alt="q_learning in Maze-v0" src="data:image/gif;base64,R0lGOD'
+    assert image in picture
 
 
 @in_a_kernel
@@ -151,6 +164,15 @@ def test_an_error_has_the_lines_of_the_cell_and_its_sentence(cells: list[list[di
     told = traceback_of(cells[6])
     assert "----> 1 rlbook.train(" in told and "did you mean 'alpha'?" in told
     assert "rlbook/" not in told and len(told.split("\n")) <= 8
+
+
+@in_a_kernel
+@pytest.mark.parametrize("number", range(len(SLIPS)))
+def test_a_slip_has_the_line_of_the_cell_and_its_sentence(
+    cells: list[list[dict]], number: int
+) -> None:
+    told = traceback_of(cells[12 + number])
+    assert f"----> 1 {SLIPS[number]}" in told and "rlbook/" not in told, told
 
 
 @in_a_kernel
