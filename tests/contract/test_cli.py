@@ -23,7 +23,7 @@ from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import _Forgiving, align_columns
+from rlbook.cli.output import _Forgiving, align_columns, report_interrupt
 from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
@@ -180,6 +180,7 @@ def test_plot_draws_the_search_of_an_mcts_run(
     trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main("train mcts Maze-v0 --episodes 1 --simulations 20 --out run".split()) == 0
+    assert " steps, 1 episode, " in capsys.readouterr().out
     assert (
         cli.main("plot run --tree tree.svg".split()) == 0
         and cli.main("plot run --tree tree.html".split()) == 0
@@ -616,6 +617,28 @@ def test_a_folder_that_is_being_written_is_left_alone(
     with lock(trained):
         assert cli.main(["train", "--resume", str(trained)]) == 2
     assert "being written by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["evaluate", "watch --gif film.gif", "record --out data", "export model"]
+)
+def test_every_command_that_takes_a_checkpoint_looks_for_the_one_that_is_named(
+    words: str, trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *more = words.split()
+    assert cli.main([name, str(trained), *more, "--checkpoint", "7"]) == 2
+    assert "it has no checkpoint of step 7; there are 464, 512" in capsys.readouterr().err
+    assert list(empty_folder.iterdir()) == []
+
+
+def test_what_is_said_at_an_interrupt_names_the_options_that_no_folder_holds(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = report_interrupt(2, trained, as_json=True, allow_import=True, workers=2)
+    shown = capsys.readouterr()
+    again = f"rlbook train --resume {trained} --workers 2 --allow-import"
+    assert code == 130 and shown.err.endswith(f"at step 512; continue with: {again}\n")
+    assert json.loads(shown.out)["exit_code"] == 130
 
 
 def test_a_damaged_checkpoint_is_one_line(

@@ -19,10 +19,12 @@ from closeness import near, widths
 from served import RunningServer, served, served_by_process, write_addition_folder
 
 from rlbook.cli import main as cli
+from rlbook.cli.language_models.serve import read_key
 from rlbook.llm.generation.generate import write
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model, small_llama
+from rlbook.llm.serving.protocol import ChatRequest, parse_request
 from rlbook.llm.tokenizers.tokenizer import folder_codec
 
 PROMPTS = [f"{a}+{b}=" for a in range(20, 84, 4) for b in (17, 35, 52, 78)]  # 64
@@ -111,6 +113,33 @@ def test_usage_counts_the_tokens_of_prompts_once_and_of_all_answers(client: Any)
         assert ended or len(one["token_ids"]) == 4
 
 
+def test_an_answer_has_sixteen_tokens_where_no_limit_is_given_and_ends_with_eos(
+    client: Any,
+) -> None:
+    """As in OpenAI's API; `stop_token_ids` end it as well as EOS, not in its place."""
+    ask: dict[str, Any] = {"model": "sums", "prompt": "1+2=", "seed": 0}
+    endless = client.completions.create(**ask, extra_body={"ignore_eos": True})
+    assert endless.usage.completion_tokens == 16 and endless.choices[0].finish_reason == "length"
+    extra = {"stop_token_ids": [5], "return_token_ids": True}
+    ended = client.completions.create(**ask, logit_bias={"2": 100}, extra_body=extra).choices[0]
+    assert (ended.model_extra["token_ids"], ended.finish_reason) == ([2], "stop")
+
+
+def test_the_newer_names_of_openais_protocol_are_read() -> None:
+    body = {"model": "sums", "messages": [{"role": "developer", "content": "Be brief."}]}
+    asked = parse_request(body | {"max_tokens": 5, "max_completion_tokens": 2}, ChatRequest)
+    assert asked.most_tokens == 2
+    assert asked.messages[0].plain() == {"role": "system", "content": "Be brief."}
+    assert parse_request(body | {"max_tokens": 5}, ChatRequest).most_tokens == 5
+
+
+def test_an_empty_key_in_the_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLBOOK_API_KEY", "")
+    assert read_key(None) is None
+    monkeypatch.setenv("RLBOOK_API_KEY", "0123456789abcdef")
+    assert read_key(None) == "0123456789abcdef"
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_log_probabilities_are_those_of_what_the_tokens_were_drawn_from(
     client: Any, policy: LanguageModelPolicy, temperature: float
@@ -135,7 +164,7 @@ def test_log_probabilities_are_those_of_what_the_tokens_were_drawn_from(
         assert list(named.values()) == near(row.topk(5).values.tolist(), **close)
 
 
-@pytest.mark.parametrize("length", [None, 600])
+@pytest.mark.parametrize("length", [None, 1025])  # read at once, and in two whole parts
 @pytest.mark.parametrize("max_tokens", [0, 3])
 def test_an_echo_scores_the_prompt_too(
     client: Any, policy: LanguageModelPolicy, max_tokens: int, length: int | None

@@ -14,6 +14,7 @@ from served import ROOT, RunningServer, served, write_bytes_folder
 from warm_process import WarmProcess
 
 from rlbook.cli import main as cli
+from rlbook.cli.language_models.synthesize import _read_template
 from rlbook.errors import RequestError
 from rlbook.llm.serving.synthesis import SynthesisOptions, synthesize, tasks_of
 
@@ -140,9 +141,9 @@ def test_an_option_that_cannot_be_asked_about_does_not_stop_the_others(
 ) -> None:
     rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     long = {"id": "long", "question": "?" * 5000, "options": ["yes", "no"]}
-    rows.write_text("".join(json.dumps(row) + "\n" for row in [*ROWS[:2], long]))
+    rows.write_text("".join(json.dumps(row) + "\n" for row in [long, *ROWS[:2]]))
     words = ["synthesize", str(rows), "--server", server.url, "--out", str(out)]
-    assert cli.main([*words, "--max-tokens", "5"]) == 1
+    assert cli.main([*words, "--max-tokens", "5", "--concurrency", "1"]) == 1
     said = capsys.readouterr().out
     assert "6 lines written" in said and "2 are missing" in said and "the model reads 4096" in said
     assert len(reasons(out)) == 6
@@ -156,8 +157,29 @@ def test_a_server_that_is_not_there_costs_no_time_and_no_lines(
     assert cli.main([*words, "--out", str(out)]) == 2
     assert "the server at http://127.0.0.1:9/v1 cannot be reached" in capsys.readouterr().err
     assert cli.main([*words, "--out", str(out), "--model", "any"]) == 1
-    assert "cannot be reached; the same command goes on" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "60 are missing: " in said and "cannot be reached; the same command goes on" in said
     assert out.read_bytes() == b""
+
+
+def test_each_option_has_noise_of_its_own(server: RunningServer, tmp_path: Path) -> None:
+    """Two rows that say the same are two draws from the model, and not one twice."""
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    same = {"question": "Is it so?", "options": ["yes"]}
+    rows.write_text("".join(json.dumps(same | {"id": name}) + "\n" for name in ("one", "two")))
+    assert synthesize(rows, out, SynthesisOptions(server.url, max_tokens=12)).is_complete
+    found = reasons(out)
+    assert set(found) == {"one/A", "two/A"} and found["one/A"] != found["two/A"]
+
+
+def test_a_template_says_which_option_it_asks_about(tmp_path: Path) -> None:
+    path = tmp_path / "template.txt"
+    for said in ("Is {label} right?", "Is it {option}?"):
+        path.write_text(said)
+        assert _read_template(str(path)) == said
+    path.write_text("{question}")
+    with pytest.raises(RequestError, match=r"must say \{option\} or \{label\}"):
+        _read_template(str(path))
 
 
 def test_a_wrong_key_or_model_ends_it(
@@ -224,7 +246,13 @@ def test_rows_of_several_shapes_are_read() -> None:
     assert first.prompt(None) == (
         "Question: ?\n\nA. x\nB. y\n\nOption A is right. Explain step by step why."
     )
+    assert second.prompt(None) == (
+        "Question: ?\n\nA. x\nB. y\n\nOption B is wrong. Explain step by step why."
+    )
     assert second.prompt("{label}: {option}") == "B: y"
+    # rows without an `id` are told apart by all that they say
+    other, _ = tasks_of(placed | {"options": ["x", "z"]}, "")
+    assert other.key != first.key
     braces = {"question": "Is {options} a set?", "options": ["{label}", "y"], "answer": 0}
     assert (
         next(iter(tasks_of(braces, ""))).prompt("{question} {option}")

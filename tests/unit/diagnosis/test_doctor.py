@@ -28,6 +28,7 @@ from rlbook.diagnosis.symptoms import (
     observation_scales,
     replay_too_small,
     rewards_too_large,
+    short_of_the_optimum,
 )
 from rlbook.evaluation.verification import Proof, proofs
 from rlbook.interaction.environments import EnvRecipe
@@ -245,6 +246,115 @@ def test_rewards_are_large_where_the_gradient_the_critic_and_its_loss_say_so(
     played = [(10 * (number + 1), float(number % 2), 10) for number in range(40)]
     log = Log([report] * 30, played, None, None, None, {"max_grad_norm": 0.5}, ())
     assert (rewards_too_large(log) is not None) == told
+
+
+PLAYED_FLAT = [(10 * (number + 1), float(number % 2), 10) for number in range(40)]
+"""Episodes of ten steps whose return is 0 or 1 in turn."""
+
+
+def log_with(
+    columns: dict[str, list[float]],
+    episodes: list[tuple[int, float, int]] = PLAYED_FLAT,
+    settings: dict[str, object] | None = None,
+    **known: Any,
+) -> Log:
+    """Reports with these numbers, those episodes, and what is known beside the log."""
+    count = max(map(len, columns.values()), default=0)
+    reports: list[dict[str, float | None]] = [
+        {name: values[place] for name, values in columns.items()} for place in range(count)
+    ]
+    limits = (known.pop(name, None) for name in ("time_limit", "usual_limit", "best"))
+    return Log(reports, episodes, *limits, settings or {}, known.pop("scales", ()), **known)
+
+
+def episodes_of(lengths: list[int], paid: float) -> list[tuple[int, float, int]]:
+    """Episodes of these lengths, each step paid alike."""
+    ends = np.cumsum(lengths).tolist()
+    return [(end, paid * length, length) for end, length in zip(ends, lengths, strict=True)]
+
+
+ROSE = [0.0, 50.0, 90.0, 100.0, 100.0, 100.0]
+NOISY = [0.0, 50.0, 90.0, 100.0, 60.0, 100.0, 60.0, 100.0, 60.0]
+GREW = [20, 20, 20, 20, 50, 50]
+# rule → a log of which it says something, and one, in one respect different, of which it does not
+BOUNDS: dict[str, tuple[Log, Log]] = {
+    # returns that are all alike at the end leave a critic nothing to explain
+    "critic worse than the mean": (
+        log_with(
+            {"explained_variance": [-0.2] * 9, "return": NOISY}, episodes_of([*range(1, 41)], 1.0)
+        ),
+        log_with(
+            {"explained_variance": [-0.2] * 6, "return": ROSE}, episodes_of([*range(1, 41)], 1.0)
+        ),
+    ),
+    # a step that costs 1 makes the longest episodes the worst; one that pays 1 the best there are
+    "returns capped by the time limit": (
+        log_with({}, episodes_of(GREW, -1.0), time_limit=50, usual_limit=50),
+        log_with({}, episodes_of(GREW, 1.0), time_limit=50, usual_limit=50),
+    ),
+    # 40 below training: more than a quarter of the range of 100, and less than twice the noise of 50
+    "evaluation far under training": (
+        log_with({"return": [0.0, 50.0, 100.0, 50.0, 50.0, 50.0], "eval_return": [10.0] * 6}),
+        log_with({"return": [0.0, 100.0] * 6, "eval_return": [10.0] * 12}),
+    ),
+    "gradient zero": (
+        log_with({"grad_norm": [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]}),
+        log_with({"grad_norm": [1.0, 1.0, 1.0, 1.0, 0.0, 0.1]}),
+    ),
+    # groups of equal returns are nothing to complain of where each of them is the best there is
+    "groups without spread": (
+        log_with({"zero_std_groups": [1.0] * 6, "group_return": [5.0] * 6}, best=10.0),
+        log_with({"zero_std_groups": [1.0] * 6, "group_return": [10.0] * 6}, best=10.0),
+    ),
+    # of the last three episodes two are cut, and one
+    "time limit as ending": (
+        log_with(
+            {}, episodes_of([9] * 7 + [50, 50], 1.0), {"truncation": "terminal"}, time_limit=50
+        ),
+        log_with({}, episodes_of([9] * 8 + [50], 1.0), {"truncation": "terminal"}, time_limit=50),
+    ),
+    # three times as large at the end, and ten times the reward of a step, which is 0.05 on average
+    "learning rate too high": (
+        log_with({"td_error": [1.0, 1.0, 2.0, 3.0, 3.5, 3.5]}),
+        log_with({"td_error": [1.0, 1.0, 2.0, 2.5, 2.5, 2.5]}),
+    ),
+    # returns that never differ cannot teach anything at any rate
+    "learning rate too low": (
+        log_with({"entropy": [0.69] * 6}),
+        log_with({"entropy": [0.69] * 6}, episodes_of([10] * 40, 0.0)),
+    ),
+    "observations unnormalised": (
+        log_with({}, settings={"normalize_observation": False}, scales=(0.0, 1.0, 31.0)),
+        log_with({}, settings={"normalize_observation": False}, scales=(0.0, 1.0, 30.0)),
+    ),
+    # 20 times the ten steps that 0.9 looks ahead
+    "discount too low for the horizon": (
+        log_with({}, episodes_of([202] * 40, 0.0), {"gamma": 0.9}),
+        log_with({}, episodes_of([199] * 40, 0.0), {"gamma": 0.9}),
+    ),
+    # what greedy play comes to on average counts, not the last evaluation of a few episodes
+    "short of the optimum": (
+        log_with({"eval_return": [10.0] * 6}, best=10.0, expected=5.0, better="train longer"),
+        log_with({"eval_return": [5.0] * 6}, best=10.0, expected=10.0, better="train longer"),
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", BOUNDS)
+def test_a_rule_speaks_on_one_side_of_its_bound_only(rule: str) -> None:
+    ill, sound = BOUNDS[rule]
+    assert RULES[rule](ill) is not None and RULES[rule](sound) is None
+
+
+def test_what_greedy_play_comes_to_is_the_exact_mean_where_that_is_known() -> None:
+    log = log_with({"eval_return": [9.0]}, best=10.0, expected=5.0, better="train longer")
+    assert short_of_the_optimum(log) == "greedy play comes to 5 of 10: train longer"
+
+
+def test_an_unknown_optimum_is_judged_by_what_counts_as_solved() -> None:
+    known = {"solved_from": 475.0, "better": "train longer"}
+    told = [short_of_the_optimum(log_with({"eval_return": [at]}, **known)) for at in (474.0, 475.0)]
+    assert told == ["greedy play comes to 474, and 475 counts as solved: train longer", None]
 
 
 class Clock(gymnasium.Env):

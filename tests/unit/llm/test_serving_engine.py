@@ -18,6 +18,7 @@ from rlbook.checks import machine_memory
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.starting import starting_model
 from rlbook.llm.serving.answer_text import AnswerText
+from rlbook.llm.serving.answers import AnswerFormat
 from rlbook.llm.serving.engine import (
     Engine,
     GeneratedSequence,
@@ -25,8 +26,10 @@ from rlbook.llm.serving.engine import (
     QueueFullError,
     SamplingRequest,
     StoppedError,
+    TopToken,
     cache_tokens_of,
 )
+from rlbook.llm.serving.protocol import ChatRequest, parse_request
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec
 
@@ -254,6 +257,51 @@ def test_penalties_and_biases_change_the_logits_as_openai_says(model: Any) -> No
     )
 
 
+def test_a_repetition_penalty_is_for_the_tokens_of_the_prompt_and_of_the_answer(
+    model: Any,
+) -> None:
+    """A logit above 0 is halved and one below 0 doubled, of "1" and "+" here, and of "7" after
+    it was written."""
+    prompt, first = CODEC.encode_prompt("1+1+"), CODEC.backend.token_to_id("7")
+    asked = Answer(
+        "1+1+",
+        max_new_tokens=2,
+        ends=frozenset(),
+        top=26,
+        sampling=Sampling(repetition_penalty=2.0, top_k=0),
+        logit_bias=((first, 100.0),),
+    )
+    with started(model) as engine:
+        ask(engine, asked)
+    assert asked.pieces[0].token == first
+    for place, before in enumerate((prompt, [*prompt, first])):
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([before])).logits[0, -1]
+        logits = torch.tensor(logits.tolist())
+        logits[first] += 100.0
+        seen = sorted(set(before))
+        logits[seen] = torch.where(logits[seen] > 0, logits[seen] / 2, logits[seen] * 2)
+        found = {one.token: one.log_prob for one in asked.pieces[place].top}
+        assert [found[token] for token in range(26)] == near(
+            logits.log_softmax(-1).tolist(), dtype="float32", terms=64, size=100.0
+        )
+
+
+def test_an_answer_that_is_complete_at_its_limit_has_stopped(model: Any) -> None:
+    """A token that ends it is no part of its text; a stop text ends it though no room is left."""
+    seven = CODEC.backend.token_to_id("7")
+    forced: dict[str, Any] = {"max_new_tokens": 1, "logit_bias": ((seven, 100.0),)}
+    with started(model) as engine:
+        ended, stopped, full = ask(
+            engine,
+            Answer("1+1=", ends=frozenset([seven]), **forced),
+            Answer("1+1=", sampling=Sampling(stop=("7",)), **forced),
+            Answer("1+1=", **forced),
+        )
+    found = [(answer.text, answer.finish) for answer in (ended, stopped, full)]
+    assert found == [("", "stop"), ("", "stop"), ("7", "length")]
+
+
 def test_the_cache_has_room_for_what_half_the_memory_holds(model: Any) -> None:
     memory = machine_memory()
     # keys and values of 2 layers, 4 heads of 16 float32 numbers
@@ -268,6 +316,21 @@ def byte_level() -> Any:
     backend.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     backend.add_special_tokens(["<eos>"])
     return backend
+
+
+def test_half_a_character_has_no_bytes_that_could_be_named(byte_level: Any) -> None:
+    asked = parse_request(
+        {"model": "m", "messages": [{"role": "user", "content": "?"}]}, ChatRequest
+    )
+    codec = Codec(byte_level, 257, pad=0, bos=None, eos=0)
+    half, whole = byte_level.encode("é").ids[0], byte_level.encode("e").ids[0]
+    written = AnswerFormat(asked, codec, "m", "f")
+    assert written._token(TopToken(half, -1.0)) | {"token": "half"} == {
+        "token": "half",
+        "logprob": -1.0,
+        "bytes": None,
+    }
+    assert written._token(TopToken(whole, -1.0))["bytes"] == [ord("e")]
 
 
 def pieces_of(text: AnswerText, ids: list[int]) -> list[str]:

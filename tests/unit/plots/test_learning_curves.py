@@ -375,25 +375,30 @@ def test_a_panel_of_fewer_than_three_points_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithms", "said"),
+    ("algorithms", "exploration", "said"),
     [
-        (["q_learning"], "value_error: error of the values against the exact ones"),
+        (["q_learning"], "epsilon", "value_error: error of the values against the exact ones"),
         (
             ["sarsa"],
+            "epsilon",
             "value_error: distance from the values of its own policy, exploration included",
         ),
+        # UCB is no distribution over actions, so there is no policy of its own to evaluate
+        (["sarsa"], "ucb", "value_error: error of the values against the exact ones"),
         (
             ["sarsa", "q_learning"],
+            "epsilon",
             "value_error: distance from V*; of sarsa from V of its own policy",
         ),
     ],
 )
 def test_the_panel_says_whose_values_an_on_policy_learner_is_compared_with(
-    tmp_path: Path, algorithms: list[str], said: str
+    tmp_path: Path, algorithms: list[str], exploration: str, said: str
 ) -> None:
     reports = [report | {"value_error": 1.0} for report in rising(0)]
+    settings = {"hyperparameters": {"exploration": exploration}}
     figure = plot_curves(
-        [write_run(tmp_path / name, reports, algorithm=name) for name in algorithms]
+        [write_run(tmp_path / name, reports, algorithm=name, **settings) for name in algorithms]
     )
     assert said in [text.get_text() for text in figure.axes[1].texts]
 
@@ -786,6 +791,7 @@ def test_the_command_smooths_and_says_where_it_cannot(
 ) -> None:
     folder = str(write_run(tmp_path / "run", rising(0)))
     out = tmp_path / "curve.svg"
-    assert main(["plot", folder, "--smooth", "2", "--out", str(out)]) == 0 and out.is_file()
+    assert main(["plot", folder, "--smooth", "2", "--out", str(out)]) == 0
+    assert "ppo, mean of 2 reports" in out.read_text()
     assert main(["plot", folder, "--smooth", "2", "--values"]) == 2
     assert "--smooth is for curves" in capsys.readouterr().err

@@ -21,11 +21,14 @@ from rlbook.llm.rewards import REWARDS, Completion
 from rlbook.llm.rewards.code import isolation_works
 from rlbook.llm.rewards.composite import CHECKS
 from rlbook.llm.tasks import TASKS
-from rlbook.recipes.jobs import exported_rewards
-from rlbook.recipes.jobs.job import TARGETS
+from rlbook.recipes.jobs import exported_rewards, trl_job, verl_job
+from rlbook.recipes.jobs.job import TARGETS, Job
 from rlbook.recipes.jobs.job_fields import JobFields
+from rlbook.recipes.jobs.job_rows import labelled_rows
 from rlbook.recipes.jobs.self_contained import SourceFile
-from rlbook.recipes.jobs.write_job import write_job
+from rlbook.recipes.jobs.trainer_arguments import batch_arguments
+from rlbook.recipes.jobs.write_job import _job_of, write_job
+from rlbook.registry import agent_class
 from rlbook.runs.presets.named_presets import FOLDER as PRESETS
 from rlbook.runs.request import Request
 
@@ -177,6 +180,89 @@ def test_a_reward_that_asks_a_model_stays_at_home(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="reward 'rubric' asks a model, which a job does not"):
         write_job(config, tmp_path / "job", "trl")
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def job_of(target: str, algorithm: str, folder: Path, **options: Any) -> Job:
+    """A job of which nothing is written yet."""
+    request = Request.build(algorithm, "Addition-v0", **options)
+    return _job_of(target, request, None, folder, folder)
+
+
+def test_a_round_is_counted_in_completions_and_training_in_updates(tmp_path: Path) -> None:
+    """64 episodes are 4 rounds of 16, gone through twice in minibatches of 8: 4 · 2 · 2 updates. Of
+    8 rows 6 cannot be backpropagated at once, as they do not divide them, so it is 2."""
+    settings = {"group_size": 4, "batch_size": 8, "micro_batch_size": 6, "epochs": 2}
+    job = job_of("trl", "grpo", tmp_path, episodes=64, num_envs=16, hyperparameters=settings)
+    expected = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 8,
+        "num_iterations": 2,
+        "max_steps": 16,
+    }
+    assert expected.items() <= trl_job._rounds(job).items()
+    settings = {"batch_size": 12, "micro_batch_size": 8}
+    batch = batch_arguments(job_of("trl", "sft", tmp_path, passes=1, hyperparameters=settings))
+    assert (batch["per_device_train_batch_size"], batch["gradient_accumulation_steps"]) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("average", "name"), [("token", "dapo"), ("sequence", "grpo"), ("constant", "dr_grpo")]
+)
+def test_each_average_of_the_loss_has_trls_name(average: str, name: str, tmp_path: Path) -> None:
+    job = job_of("trl", "grpo", tmp_path, steps=100, hyperparameters={"average": average})
+    assert trl_job._grpo(job)["loss_type"] == name
+
+
+def test_a_rate_that_anneals_is_linear_whichever_way_it_is_asked_for() -> None:
+    config = agent_class("ppo").Config
+    for asked in (
+        {"learning_rate": 1e-3, "anneal_learning_rate": True},
+        {"learning_rate": "linear(1e-3, 0)", "anneal_learning_rate": False},
+    ):
+        assert JobFields(config(**asked)).learning_rate() == (1e-3, "linear", 0.0, 0.0)
+    constant = JobFields(config(learning_rate=1e-3, anneal_learning_rate=False))
+    assert constant.learning_rate() == (1e-3, "constant", 0.0, 0.0)
+
+
+def test_verls_loss_has_the_runs_bounds_and_a_penalty_only_where_it_weighs_something(
+    tmp_path: Path,
+) -> None:
+    """CISPO bounds its weight from above alone, and verl always has a lower bound."""
+    for ratio, low in (("token", 0.3), ("cispo", verl_job.OFF)):
+        settings = {"clip": 0.3, "ratio": ratio}
+        job = job_of("verl", "grpo", tmp_path, steps=100, hyperparameters=settings)
+        loss = verl_job._losses(job)
+        assert (loss["clip_ratio_low"], loss["clip_ratio_high"]) == (low, 0.3)
+    for coef in (0.0, 0.1):
+        settings = {"kl_coef": coef, "kl_in": "loss"}
+        job = job_of("verl", "grpo", tmp_path, steps=100, hyperparameters=settings)
+        actor: dict[str, Any] = {}
+        verl_job._add_penalty(job, {"actor_rollout_ref": {"actor": actor}}, {})
+        assert (actor["use_kl_loss"], actor.get("kl_loss_coef", 0.0)) == (coef > 0.0, coef)
+    settings = {"learning_rate": "cosine(1e-3, warmup=0.1)", "anneal_learning_rate": False}
+    optimizer = verl_job._optimizer(
+        job_of("verl", "sft", tmp_path, passes=1, hyperparameters=settings)
+    )
+    assert optimizer["lr_warmup_steps_ratio"] == 0.1 and "lr_warmup_steps" not in optimizer
+
+
+def test_a_pair_is_a_good_answer_and_a_bad_one(tmp_path: Path) -> None:
+    data = tmp_path / "pairs.jsonl"
+    data.write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n')
+    settings = {"preference_loss": "kto"}
+    job = job_of("trl", "dpo", tmp_path, data=str(data), passes=1, hyperparameters=settings)
+    assert [*labelled_rows(job)] == [("1+1=", "2", True), ("1+1=", "3", False)]
+
+
+def test_a_reward_that_compares_with_an_answer_is_0_without_one() -> None:
+    """Where it is the task that judges, the task needs none."""
+    text = Completion("12+34=", None, "46", True, judge=lambda text: 1.0)
+    for judged, expected in ((False, 0.0), (True, 1.0)):
+        reward = exported_rewards.ExportedReward(
+            "given", 1.0, lambda completion: 1.0, needs_answer=True, judged=judged
+        )
+        assert exported_rewards.reward_values(reward, [text]) == [expected]
 
 
 def test_a_reward_for_some_prompts_is_one_in_a_job_too() -> None:
@@ -359,10 +445,12 @@ def test_full_fine_tuning_is_written_as_the_preset_says(tmp_path: Path) -> None:
 def test_chats_become_share_gpt_and_pairs_are_ranked(tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
     turns = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1="}]
-    rows = [{"prompt": turns, "chosen": "2", "rejected": "3"}] * 2
+    rows = [{"prompt": turns, "chosen": answer, "rejected": "3"} for answer in ("2", "2" * 2500)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = write_config(tmp_path, "dpo", data=str(data), passes=1)
     write_job(config, tmp_path / "job", "llamafactory")
+    written = yaml.safe_load((tmp_path / "job" / "train.yaml").read_text())
+    assert written["cutoff_len"] == 4096  # nothing is cut off
     row = json.loads((tmp_path / "job" / "train.json").read_text())[0]
     assert row == {
         "conversations": [{"from": "system", "value": "abc"}, {"from": "human", "value": "1+1="}],

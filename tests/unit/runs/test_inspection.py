@@ -19,7 +19,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots.pages.inspector import page_of, record_of
 from rlbook.runs.inspection import Inspector
-from rlbook.runs.token_record import FILE, TokenRecord, read_record
+from rlbook.runs.token_record import FILE, TokenRecord, TokenRecorder, read_record
 
 GRPO: dict[str, Any] = {
     "num_envs": 8,
@@ -153,6 +153,18 @@ def test_a_resumed_run_goes_on_recording_and_ends_with_the_same_bytes(
     rlbook.load(tmp_path / "cut").resume()
     assert run.folder is not None
     assert (tmp_path / "cut" / FILE).read_bytes() == (run.folder / FILE).read_bytes()
+
+
+def test_a_record_is_cut_back_to_the_step_where_the_run_goes_on(tmp_path: Path) -> None:
+    """What was recorded at that very step stays: nobody records it again."""
+    head: dict[str, Any] = {"prompts": [], "meaning": {}, "samples": 1}
+    lines = [head, *({"step": step, "episodes": []} for step in (10, 20, 30))]
+    (tmp_path / FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    inspector: Any = None  # it is asked when something is recorded
+    with TokenRecorder(tmp_path, inspector, head, 20) as recorder:
+        assert recorder.last == lines[2]
+    found = read_record(tmp_path)
+    assert found is not None and [moment["step"] for moment in found.moments] == [10, 20]
 
 
 def test_a_step_in_the_maze_has_the_same_numbers_as_a_token(tmp_path: Path) -> None:
