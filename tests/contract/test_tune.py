@@ -10,16 +10,20 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import rlbook
 from rlbook.cli import main as cli
+from rlbook.cli.tune import _env_before_search, _table
 from rlbook.errors import TrainingError
 from rlbook.recipes.study import JOURNAL
-from rlbook.recipes.tuning import Trial, Tuning, tune
+from rlbook.recipes.tuning import Trial, Tuning, _Watch, fresh_of, tune
+from rlbook.recipes.tuning_plan import TuningPlan
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
 from rlbook.runs.storage.log import read_metrics
@@ -278,6 +282,59 @@ def test_a_wrong_search_is_refused_in_a_sentence_and_nothing_is_written(
     assert all(part in last for part in said), last
     assert "trials of" not in printed.err or "--cluster" in words
     assert printed.out == "" and not list(here.iterdir())
+
+
+PLAN = TuningPlan("q_learning", "Maze-v0", {}, {"workers": 2, "steps": 100}, {}, {}, range(8, 11))
+
+
+def test_fresh_seeds_begin_at_the_next_ten_and_repeat_no_tuning_seed() -> None:
+    assert fresh_of(PLAN, 3) == [20, 21, 22]  # after 8, 9 and 10
+    assert fresh_of(replace(PLAN, seeds=range(3)), 2) == [10, 11]
+
+
+def test_a_preset_holds_what_the_result_depends_on() -> None:
+    assert parse_yaml(PLAN.as_preset({"alpha": 0.5})) == {
+        "algorithm": "q_learning",
+        "env": "Maze-v0",
+        "steps": 100,
+        "hyperparameters": {"alpha": 0.5},
+    }
+
+
+def test_a_trial_is_pruned_by_the_mean_of_its_seeds_so_far() -> None:
+    """Halfway through its second run, which is at 4 after a first one that came to 2. Without
+    evaluations every tenth of a run counts."""
+    study = pytest.importorskip("optuna").create_study(direction="maximize")
+    trial = study.ask()
+    watch = _Watch(trial, [2.0], prune=True)
+    run: Any = SimpleNamespace(
+        agent=SimpleNamespace(progress=0.5),
+        metrics=[{"return": 1.0, "eval_return": 4.0}],
+        request=SimpleNamespace(eval_every=100),
+    )
+    watch(run)
+    run.request.eval_every, run.metrics = 0, [{"return": 6.0}]
+    for run.agent.progress in (0.55, 0.59, 0.6, 0.65):
+        watch(run)
+    assert study.get_trials()[0].intermediate_values == {150: 3.0, 160: 4.0}
+
+
+def test_the_table_has_the_interval_of_the_fresh_seeds_and_each_trial_once() -> None:
+    best = Trial(3, "complete", {}, [5.0, 9.0])
+    first = replace(best, number=0, scores=[1.0, 1.0])
+    folder = Path("tuned")
+    tuning = Tuning(folder, folder, [first, best], best, first, [0, 1], [10, 11])
+    tuning = replace(tuning, fresh={3: [4.0, 4.0], 0: [1.0, 1.0]})
+    _, *rows = (line.split() for line in _table(tuning).splitlines())
+    assert [row[0] for row in rows] == ["3,", "0,"]
+    assert rows[0] == ["3,", "the", "best", "7", "4", "4", "to", "4"]
+    assert len(_table(replace(tuning, first=best)).splitlines()) == 2
+
+
+def test_an_environment_after_the_names_to_search_is_no_name() -> None:
+    for env in ("CartPole-v1", "Elsewhere-v10"):
+        words = ["ppo", "--search", "clip", env, "--trials", "3"]
+        assert _env_before_search(words) == ["ppo", env, "--search", "clip", "--trials", "3"]
 
 
 def test_a_folder_that_holds_something_else_is_refused(

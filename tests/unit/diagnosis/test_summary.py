@@ -118,6 +118,9 @@ def test_a_run_that_was_stopped_by_its_return_says_so() -> None:
     assert ended[0] == "ended by --stop-at-return 2.5: the last evaluation came to 3"
     whole = said("q_learning", "Maze-v0", steps=300, stop_at_return=2.5)
     assert not any("stop-at-return" in line for line in whole)
+    reached = {"stop_at_return": -1e6, "eval_every": 100, "eval_episodes": 1}
+    last = said("q_learning", "Maze-v0", steps=100, **reached)  # in the evaluation at its end
+    assert not any("stop-at-return" in line for line in last)
 
 
 def test_few_episodes_are_counted() -> None:

@@ -20,15 +20,18 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_values, optimal_return
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.plots.curve_axes import log_ticks, tick_text
+from rlbook.plots.colours import CURVES
+from rlbook.plots.curve_axes import DrawnCurve, learning_range, log_ticks, tick_text
 from rlbook.plots.curves import (
     bootstrap_band,
+    has_map,
     mean_curve,
     moving_mean,
     plot_curves,
     read_curve,
     save_curve,
 )
+from rlbook.registry import ALGORITHMS
 
 
 def write_run(
@@ -133,11 +136,12 @@ def test_runs_that_differ_in_their_seed_become_one_curve_with_a_band(tmp_path: P
 
 
 def test_algorithms_become_curves_of_their_own_in_different_colours(tmp_path: Path) -> None:
-    figure = plot_curves(
-        [write_run(tmp_path / name, rising(0), algorithm=name) for name in ("ppo", "dqn", "grpo")]
-    )
-    curves = [lines(figure)[name] for name in ("ppo", "dqn", "grpo")]
-    assert len({line.get_color() for line in curves}) == 3
+    names = list(ALGORITHMS)[: len(CURVES) + 1]
+    figure = plot_curves([write_run(tmp_path / name, rising(0), algorithm=name) for name in names])
+    *curves, last = (lines(figure)[name] for name in names)
+    assert len({line.get_color() for line in curves}) == len(CURVES)
+    assert not any(line.is_dashed() for line in curves)
+    assert last.get_color() == curves[0].get_color() and last.is_dashed()  # there are no more
     assert not [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
 
 
@@ -194,6 +198,8 @@ def test_planners_have_a_panel_of_their_own_in_sweeps(tmp_path: Path) -> None:
     )
     assert [axes.get_xlabel() for axes in figure.axes] == ["environment steps", "sweeps"]
     assert figure.axes[1].get_ylabel() == "value of the start (reward units)"
+    # a value is discounted, and the optimum of the other panel is not
+    assert list(lines(figure, 1)) == ["value_iteration"] and "optimum 3" in lines(figure, 0)
     np.testing.assert_array_equal(
         lines(figure, 1)["value_iteration"].get_ydata(), [-1.0, -2.0, -3.0]
     )
@@ -227,7 +233,13 @@ def test_greedy_evaluations_are_marked(tmp_path: Path) -> None:
     np.testing.assert_array_equal(curve.eval_steps, [100, 300])
     np.testing.assert_array_equal(curve.eval_returns, [2.0, 3.0])
     np.testing.assert_array_equal(curve.returns, [1.0, 1.5])
-    assert "greedy episodes" in lines(plot_curves(tmp_path / "a"))
+    figure = plot_curves(tmp_path / "a")
+    assert "greedy episodes" in lines(figure)
+    circles = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert [line.get_xdata().tolist() for line in circles if len(line.get_xdata())] == [
+        [100.0],
+        [300.0],
+    ]
 
 
 def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Path) -> None:
@@ -237,7 +249,14 @@ def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Pat
     ]
     (
         write_run(tmp_path / "0", reports),
-        write_run(tmp_path / "1", [report | {"value_error": 3.0} for report in reports], seed=1),
+        write_run(
+            tmp_path / "1",
+            [
+                report | {"value_error": 3.0, "policy_regret": 2 * report["policy_regret"]}
+                for report in reports
+            ],
+            seed=1,
+        ),
     )
     axes = plot_curves([tmp_path / "0", tmp_path / "1"]).axes
     assert [panel.get_ylabel() for panel in axes[1:]] == [
@@ -245,6 +264,8 @@ def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Pat
         "policy regret (reward units)",
     ]
     assert (axes[1].get_yscale(), axes[2].get_yscale()) == ("log", "symlog")  # the regret ends at 0
+    # the band reaches from the one run, 200, to the other, 400: a quarter of all resamples
+    assert axes[2].get_ylim() == near((0.0, 1.3 * 400))
     assert_near(axes[1].lines[0].get_ydata()[[0, -1]], [(1 + 3) / 2, (1 / 3 + 3) / 2], terms=4)
     assert len([part for part in axes[1].collections if isinstance(part, PolyCollection)]) == 1
     # nothing judged, no panels
@@ -437,7 +458,10 @@ def test_of_a_token_run_everything_that_matters_is_in_one_picture(tmp_path: Path
         "approx_kl",
     ]
     assert lines(figure, 1)["exact"].get_ydata()[0] == 0.25  # the mean of 0 and ½
-    assert list(lines(figure, 5)) == ["zero_std_groups"] and figure.axes[5].get_ylim()[1] > 1.0
+    assert list(lines(figure, 5)) == ["zero_std_groups"]
+    assert figure.axes[5].get_ylim() == (-0.03, 1.03)
+    assert figure.axes[1].get_ylim()[0] < -0.5  # a reward may cost something; an entropy may not
+    assert figure.axes[3].get_ylim()[0] == near(-0.03 * figure.axes[3].get_ylim()[1])
 
 
 def test_several_token_runs_are_compared_by_their_returns_alone(tmp_path: Path) -> None:
@@ -592,11 +616,19 @@ def test_a_run_that_never_learns_does_not_flatten_one_that_does(tmp_path: Path) 
     for order in (["lost", "found"], ["found", "lost"]):
         figure = plot_curves([tmp_path / name for name in order])
         assert figure.axes[0].get_ylim()[0] > -100
-        assert len(edge_marks(figure.axes[0])) == 2 and "below the axis, down to −70k" in lines(
-            figure
-        )
+        marks = edge_marks(figure.axes[0])
+        assert len(marks) == 2 and max(mark.get_xdata().max() for mark in marks) < 1_000
+        assert "below the axis, down to −70k" in lines(figure)
     alone = plot_curves(tmp_path / "lost").axes[0]
     assert alone.get_ylim()[0] < -70_000 and not edge_marks(alone)
+
+
+def test_one_bad_report_at_the_end_does_not_set_the_height() -> None:
+    """Of the last 20 reports one is 10 000, beyond nine tenths of them, which lie from 0 to 1: the
+    height is that, and as much again on either side."""
+    returns = np.array([-1e6] * 40 + [0.0, 1.0] * 9 + [1.0, 1e4])
+    curve = DrawnCurve(np.arange(60.0), returns, returns, returns, (0.0, 0.0, 0.0))
+    assert learning_range([curve]) == (-1.0, 2.0)
 
 
 def test_two_runs_that_differ_by_what_can_be_seen_share_an_axis(tmp_path: Path) -> None:
@@ -692,6 +724,24 @@ def test_a_regret_that_is_0_throughout_has_a_straight_axis(tmp_path: Path) -> No
     reports = errors_of([0.0, 0.0, 0.0], "policy_regret")
     axes = plot_curves(write_run(tmp_path / "a", reports)).axes[1]
     assert (axes.get_yscale(), axes.get_ylim()) == ("linear", (0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"), [([5.0, 1.0, 0.0], "linear"), ([50.0, 1.0, 0.0], "symlog")]
+)
+def test_errors_of_one_size_that_end_at_0_have_a_straight_axis(
+    tmp_path: Path, values: list[float], scale: str
+) -> None:
+    assert plot_curves(write_run(tmp_path / "a", errors_of(values))).axes[1].get_yscale() == scale
+
+
+def test_a_search_keeps_no_values_for_a_map(tmp_path: Path) -> None:
+    found = {
+        name: has_map(read_curve(write_run(tmp_path / name, rising(0), algorithm=name)))
+        for name in ("ppo", "mcts")
+    }
+    assert found == {"ppo": True, "mcts": False}
+    assert not has_map(read_curve(write_run(tmp_path / "pole", rising(0), env="CartPole-v1")))
 
 
 # The optimum

@@ -62,6 +62,8 @@ def test_ranges_follow_from_annotations_and_defaults() -> None:
     space = search_space(PPO, PPO.Config(batch_size=64, learning_rate=3e-4), names)
     assert space["learning_rate"] == Interval(3e-5, 3e-3, "log")  # 3e-4 / 10, 3e-4 · 10
     assert space["gamma"] == Interval(0.9, 0.999, "log of 1 - x")  # 1 - 0.01 · 10, 1 - 0.01 / 10
+    short = search_space(PPO, PPO.Config(gamma=0.9), ["gamma"])
+    assert short["gamma"] == Interval(0.5, 0.99, "log of 1 - x")  # 1 - 0.1 · 10 is below ½
     assert space["clip"] == Interval(0.05, 0.8, "log")  # 0.2 / 4, 0.2 · 4
     assert space["epochs"] == Interval(1, 16, "log", whole=True)  # 4 / 4, 4 · 4
     assert space["batch_size"] == Choices((16, 32, 64, 128, 256))
@@ -112,6 +114,7 @@ def test_a_range_can_be_given(word: str, expected: Interval | Choices) -> None:
         (["clip=0..0.4"], ["clip must be a number above 0"]),
         (["gamma=0.5..1.5"], ["gamma must be a number in [0, 1]", "1.5"]),
         (["epochs=1.5..4"], ["epochs takes whole numbers"]),
+        (["epochs=2..4.5"], ["epochs takes whole numbers"]),
         (["normalize_over=minibatch/batch"], ["normalize_over must be one of", "'batch'"]),
         (["target_kl"], ["target_kl is none", "target_kl=LOW..HIGH"]),
     ],
@@ -162,6 +165,8 @@ def test_the_start_is_the_config_itself() -> None:
     assert start is not None and start["1 - gamma"] == near(0.01)  # 1 - 0.99
     again = PPO.Config(**settings(draw(space, optuna.trial.FixedTrial(start)), config))
     assert again == config
+    # three digits are those of what is drawn
+    assert draw(space, optuna.trial.FixedTrial(start | {"1 - gamma": 0.001234}))["gamma"] == 0.99877
     assert start_of(search_space(PPO, config, ["clip=0.3..0.4"]), config) is None  # 0.2 is outside
 
 

@@ -115,7 +115,7 @@ def test_a_line_that_did_not_fit_is_taken_back_whole(tmp_path: Path) -> None:
         import resource, sys
         from rlbook.runs.storage.log import MetricsLog
         log = MetricsLog(sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (110, 110))
         try:
             for step in range(100):
                 log.report(step, {"loss": 0.5})
@@ -125,6 +125,7 @@ def test_a_line_that_did_not_fit_is_taken_back_whole(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(metrics_log.__file__).parents[1])}
     done = run_python(["-c", textwrap.dedent(code), tmp_path], env=environment)
     assert done.stdout == "File too large\n", done.stderr
-    # a line such as {"step": 0, "loss": 0.5} and its end are 25 bytes, so four fit into 100
+    # a line such as {"step": 0, "loss": 0.5} and its end are 25 bytes, so four fit into 110, and
+    # ten bytes of a fifth
     assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 4
     assert (tmp_path / "metrics.jsonl").stat().st_size == 100

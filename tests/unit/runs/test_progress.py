@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlbook.interaction.budget import Budget
-from rlbook.runs.progress import _short, done_and_total, recent_return
+from rlbook.runs.progress import Notes, _Lines, _short, done_and_total, recent_return
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,25 @@ def test_the_return_is_that_of_the_last_report_in_which_an_episode_ended() -> No
     assert recent_return(some) is None
     some.metrics = [{"return": 1.0}, {"return": 2.0}, {"step": 3}, {"return": None}]
     assert recent_return(some) == 2.0
+
+
+def test_each_note_is_shown_once() -> None:
+    some, notes = run(Budget(10, None), steps=0), Notes()
+    some.notes, some.seconds = ["one", "two"], {}
+    assert notes.take_new(some) == ["one", "two"]
+    some.notes.append("three")
+    assert notes.take_new(some) == ["three"] and notes.take_new(some) == []
+
+
+def test_a_log_file_gets_a_line_for_each_tenth_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    lines, some = _Lines(), run(Budget(1_000, None), steps=0)
+    some.notes, some.seconds, some.request.algorithm = [], {}, "ppo"
+    some.request.recipe = SimpleNamespace(name="Maze-v0")
+    for some.steps in range(0, 1_001, 20):
+        lines(some)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in said[:2]] == [
+        "ppo Maze-v0: 100 of 1",
+        "ppo Maze-v0: 200 of 1",
+    ]
+    assert len(said) == 10
