@@ -237,6 +237,8 @@ def test_rows_of_several_shapes_are_read() -> None:
         ("1", False),
         ("2", True),
     ]
+    numbered = arc | {"choices": {"text": ["x", "y"], "label": [1, 2]}, "answerKey": 1}
+    assert [task.right for task in tasks_of(numbered, "")] == [True, False]  # no place from 0 on
     named = {"prompt": "?", "options": {"a": "x", "b": "y"}, "answer": "y"}
     assert [task.right for task in tasks_of(named, "")] == [False, True]
     placed = {"question": "?", "options": ["x", "y"], "answer": 0}

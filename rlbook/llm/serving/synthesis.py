@@ -141,11 +141,12 @@ def tasks_of(row: Mapping[str, Any], where: str) -> Iterator[OptionTask]:
 def _place_of(answer: object, labels: list[str], texts: list[str], where: str) -> int | None:
     if answer is None:
         return None
+    if str(answer) in labels:  # before a place: labels may be numbers from 1 on
+        return labels.index(str(answer))
     if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(labels):
         return answer
-    for names in (labels, texts):
-        if str(answer) in names:
-            return names.index(str(answer))
+    if str(answer) in texts:
+        return texts.index(str(answer))
     raise RequestError(
         f"{where}: the answer must be one of {', '.join(labels)}, got {answer!r:.60}"
     )
