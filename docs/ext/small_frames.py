@@ -1,5 +1,5 @@
-"""Pages without what surrounds their text for nothing: indentation, and icons. On nearly a thousand
-pages that is a fifth of the site.
+"""Pages without what surrounds their text for nothing: indentation, icons, and marks that no style
+sheet names. On nearly a thousand pages that is a third of the site.
 
 The icons are in one file for all pages, which puts them in: where a browser runs no scripts, the
 menus of a narrow screen have none, and the button between light and dark does nothing anyway.
@@ -18,13 +18,16 @@ ARTICLE = re.compile(r'<article role="main".*</article>', flags=re.DOTALL)
 UNUSED = re.compile(r'<symbol id="svg-(?:pencil|eye)".*?</symbol>', flags=re.DOTALL)
 """The icons of links to a page's source, which the site does not have."""
 USED = re.compile(r'<symbol id="svg-(?!pencil|eye).*?</symbol>', flags=re.DOTALL)
+UNSTYLED = re.compile(r'<span class="(?:pre|n|p|w)">((?:[^<]|<wbr ?/?>)*)</span>')
+"""A word of code, and a name, a point or a space, which have the colour of the code around them."""
 ROOT = re.compile(r'data-content_root="([^"]*)"')
 ICONS = "theme-icons.js"
 SCRIPT = "document.querySelector('body > svg').insertAdjacentHTML('beforeend', {});\n"
 
 
 def shrink(page: str) -> str:
-    """A page whose article stays as it is."""
+    """A page whose article says what it said, in the same places."""
+    page = _without_unstyled(page)
     article, root = ARTICLE.search(page), ROOT.search(page)
     if article is None:
         return page
@@ -33,6 +36,14 @@ def shrink(page: str) -> str:
         loaded = f'<script defer="defer" src="{root[1]}_static/{ICONS}"></script>'
         before = USED.sub("", before).replace("</head>", f"{loaded}\n</head>", 1)
     return _frame(before) + article[0] + _frame(after)
+
+
+def _without_unstyled(html: str) -> str:
+    """The inner ones first: one may stand within another."""
+    found = 1
+    while found:
+        html, found = UNSTYLED.subn(r"\1", html)
+    return html
 
 
 def _frame(html: str) -> str:
