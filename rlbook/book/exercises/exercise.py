@@ -36,6 +36,8 @@ PARTS = (
     "part_three_models",
     "part_three",
     "of_algorithms",
+    "of_algorithms_of_values",
+    "of_algorithms_that_plan",
     "of_algorithms_with_models",
     "of_algorithms_with_networks",
     "of_algorithms_on_data",

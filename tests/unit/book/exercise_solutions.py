@@ -848,3 +848,246 @@ def chance_of_a_kept_episode(p, G):
 def loss_after_a_fall(chosen, rejected, fall, beta):
     margins = [beta * ((c - fall) - (r - fall)) for c, r in zip(chosen, rejected, strict=True)]
     return sum(math.log(1 + math.exp(-m)) for m in margins) / len(margins)
+
+
+def sweep_in_place(P, r, V):
+    V = V.copy()
+    for s in range(len(V)):
+        V[s] = r[s] + 0.9 * (P[s] * V).sum()
+    return V
+
+
+def value_with_random_actions(P, r, policy, epsilon):
+    V = np.zeros(len(r))
+    for _ in range(500):
+        Q = r + 0.9 * P @ V
+        V = epsilon * Q.mean(axis=1) + (1 - epsilon) * Q[np.arange(len(r)), policy]
+    return V
+
+
+def greedy_after_random(P, r):
+    V = value_with_random_actions(P, r, np.zeros(len(r), dtype=int), 1.0)
+    return value_with_random_actions(P, r, (r + 0.9 * P @ V).argmax(axis=1), 0.0)
+
+
+def rounds_of_policy_iteration(P, r):
+    policy, rounds = np.zeros(len(r), dtype=int), 0
+    while True:
+        rounds += 1
+        Q = r + 0.9 * P @ value_with_random_actions(P, r, policy, 0.0)
+        better = [
+            row.argmax() if row.max() > row[old] + 1e-9 else old
+            for row, old in zip(Q, policy, strict=True)
+        ]
+        if better == list(policy):
+            return rounds
+        policy = np.array(better)
+
+
+def states_that_move(Q, policy):
+    moved = np.zeros(2)
+    for row, old in zip(Q, policy, strict=True):
+        above = as_good = old
+        for a, value in enumerate(row):
+            above = a if value > row[above] else above
+            as_good = a if value >= row[as_good] else as_good
+        moved += [above != old, as_good != old]
+    return moved
+
+
+def one_modified_round(P, r, V, m):
+    Q = r + 0.9 * P @ V
+    policy, V = Q.argmax(axis=1), Q.max(axis=1)
+    for _ in range(m):
+        V = np.take_along_axis(r + 0.9 * P @ V, policy[:, None], axis=1)[:, 0]
+    return V
+
+
+def sweeps_to_the_end(distance):
+    V, sweeps = dict.fromkeys(range(1, max(distance) + 1), 0.0), 0
+    while True:
+        sweeps += 1
+        after = {d: 1.0 if d == 1 else V[d - 1] for d in V}
+        if after == V:
+            return sweeps
+        V = after
+
+
+def found_after_sweeps(slip, sweeps):
+    return 1 - slip**sweeps
+
+
+def backups_on_a_grid(size):
+    cells = np.add.outer(np.arange(size), np.arange(size))
+    return [cells.size * (cells.max() + 1), cells.size]
+
+
+def price_of_bins(bins, numbers, num_actions, steps):
+    pairs = num_actions
+    for _ in range(numbers):
+        pairs *= bins
+    return [pairs, steps / pairs]
+
+
+def value_of_the_untried(rewards, gamma):
+    return max([0.0, *rewards]) / (1 - gamma)
+
+
+def turns_of_ucb(paid, c, steps):
+    turns = list(range(len(paid)))
+    for t in range(len(paid) + 1, steps + 1):
+        counts = np.array([turns.count(a) for a in range(len(paid))])
+        turns.append(int(np.argmax(paid + c * np.sqrt(np.log(t) / counts))))
+    return turns[:steps]
+
+
+def horizon_that_pays(rewards, idle):
+    for H in range(1, len(rewards) + 1):
+        if rewards[:H].sum() > H * idle:
+            return H
+    return 0
+
+
+def fitted_table(q0, actions, y):
+    return [y[actions == a].mean() if a in actions else q0 for a in range(3)]
+
+
+def values_of_a_walk(n, left, right):
+    A = np.eye(n) - 0.5 * np.eye(n, k=1) - 0.5 * np.eye(n, k=-1)
+    b = np.zeros(n)
+    b[0] += left / 2
+    b[-1] += right / 2
+    return np.linalg.solve(A, b)
+
+
+def weights_of_returns(n, alpha):
+    weights = np.zeros(n)
+    for k in range(n):
+        weights *= 1 - alpha
+        weights[k] = alpha
+    return weights
+
+
+def lessons_of_an_episode(end, needed):
+    return [needed * (1 / end), needed]
+
+
+def updates_of_equal_weight(w):
+    return sum(w) ** 2 / sum(w * w)
+
+
+def error_of_a_step_size(alpha, n, error, variance):
+    kept = (1 - alpha) ** 2
+    return kept**n * error**2 + alpha**2 * variance * sum(kept**k for k in range(n))
+
+
+def best_step_size(error, variance, n):
+    return 1 / (1 + n * variance / error**2)
+
+
+def error_of_the_return(P, error, gamma, n):
+    return np.linalg.matrix_power(gamma * P, n) @ error
+
+
+def weights_of_lambda(lam, T):
+    weights = [(1 - lam) * lam ** (n - 1) for n in range(1, T)]
+    return [*weights, 1 - sum(weights)]
+
+
+def share_of_the_way(alpha, decay, visits):
+    return [
+        alpha * sum(decay**k for k in range(visits)),
+        alpha * sum((decay * (1 - alpha)) ** k for k in range(visits)),
+    ]
+
+
+def online_and_offline(V, states, rewards):
+    online, change = V.copy(), np.zeros(len(V))
+    for t in range(len(states)):
+        s, last = states[t], t == len(states) - 1
+        change[s] += 0.5 * (rewards[t] + (0 if last else V[states[t + 1]]) - V[s])
+        online[s] += 0.5 * (rewards[t] + (0 if last else online[states[t + 1]]) - online[s])
+    return [online, V + change]
+
+
+def chance_of_a_fall(epsilon, steps):
+    fallen = 0.0
+    for _ in range(steps):
+        fallen += (1 - fallen) * epsilon / 4
+    return fallen
+
+
+def gap_of_the_targets(q, epsilon):
+    return q.max() - ((1 - epsilon) * q.max() + epsilon * q.mean())
+
+
+def epsilon_for_the_edge(steps, detour, cost):
+    return detour / (steps * cost / 4)
+
+
+def greedy_choices(rewards, alpha, steps):
+    q, taken = np.zeros(len(rewards)), []
+    for _ in range(steps):
+        a = q.argmax()
+        q[a] = (1 - alpha) * q[a] + alpha * rewards[a]
+        taken.append(a)
+    return taken
+
+
+def falls_in_an_episode(epsilon, steps):
+    falls = 0.0
+    for _ in range(steps):  # before one step more: pass it, or fall and come here again
+        falls = (falls + epsilon / 4) / (1 - epsilon / 4)
+    return falls
+
+
+def share_of_left(epsilon, ahead):
+    return ahead * (1 - epsilon / 2) + (1 - ahead) * epsilon / 2
+
+
+def pull_of_one_value(q, epsilon, action, change):
+    pi = epsilon_greedy_first(q, epsilon)
+    moved = q.copy()
+    moved[action] += change
+    return 0.9 * (pi @ moved - pi @ q)
+
+
+def epsilon_greedy_first(q, epsilon):
+    pi = np.full(len(q), epsilon / len(q))
+    pi[q.argmax()] += 1 - epsilon
+    return pi
+
+
+def error_of_groups(values, bins):
+    groups = np.split(values, bins)
+    return np.sqrt(np.mean(np.concatenate([g - g.mean() for g in groups]) ** 2))
+
+
+def tdc_step(h, x, next_x, error, ratio):
+    return 0.1 * ratio * (error * x - 0.9 * (h @ x) * next_x)
+
+
+def tiles_in_common(x, y, tilings):
+    return sum(np.floor(x + i / tilings) == np.floor(y + i / tilings) for i in range(tilings))
+
+
+def credit_of_each_step(T, lam):
+    return [0.5 * (0.9 * lam) ** (T - 1 - t) for t in range(T)]
+
+
+def entries_after_an_episode(pairs, n):
+    return len(set(pairs[max(0, len(pairs) - n) :].tolist()))
+
+
+def traces_after_exploring(greedy, decay):
+    traces = []
+    for is_greedy in greedy:
+        traces = [trace * (decay if is_greedy else 0) for trace in traces] + [1.0]
+    return traces
+
+
+def reach_of_the_traces(epsilon, num_actions, lam):
+    total = 1.0
+    for _ in range(2_000):
+        total = 1 + lam * (1 - epsilon * (1 - 1 / num_actions)) * total
+    return total
