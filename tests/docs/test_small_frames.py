@@ -17,6 +17,11 @@ assert spec is not None and spec.loader is not None
 small_frames = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(small_frames)
 
+CODE = (
+    '<dt><em><span class="n"><span class="pre">reward</span></span><span class="p">:</span> <span'
+    ' class="pre whole">a-b</span></em></dt><pre><span class="k">if</span><span class="w"> </span>'
+    '<span class="n"><a href="b">b</a></span></pre>'
+)
 TEXT = '<article role="main">\n  <pre>a\n    b</pre>\n  <article>\n  c</article>\n</article>'
 PAGE = (
     '<html data-content_root="../">\n<head>\n</head>\n<body>\n  <svg>\n  <symbol id="svg-eye" viewBox="0">\n<path/>\n</symbol>\n'
@@ -52,3 +57,12 @@ def test_pages_are_written_again_after_a_build_of_html_alone(tmp_path: Path) -> 
         assert page.read_text(encoding="utf-8") == wanted
     for symbol in (r"svg-toc\">t</symbol>", r"svg-sun-with-moon\">\ns</symbol>"):
         assert symbol in icons.read_text(encoding="utf-8"), "what no page has any more"
+
+
+def test_code_loses_the_marks_that_no_style_sheet_names() -> None:
+    assert small_frames.shrink(CODE) == (
+        '<dt><em>reward: <span class="pre whole">a-b</span></em></dt><pre><span class="k">if</span> '
+        '<span class="n"><a href="b">b</a></span></pre>'
+    )
+    broken = '<span class="pre">rlbook.<wbr>llm</span>'
+    assert small_frames.shrink(broken) == "rlbook.<wbr>llm"
