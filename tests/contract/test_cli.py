@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -23,8 +24,8 @@ from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import _Forgiving, align_columns, report_interrupt
-from rlbook.cli.train import parse_train
+from rlbook.cli.output import _Forgiving, align_columns, report_interrupt, show
+from rlbook.cli.train import check_unchanged, parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
 from rlbook.registry import ALGORITHMS
@@ -301,6 +302,11 @@ def test_a_wrong_request_to_the_real_command_shows_no_traceback(empty_folder: Pa
     code, _, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5", "--debug")
     assert code == 2 and "Traceback" in err
     assert list(empty_folder.iterdir()) == []
+
+
+def test_json_has_null_for_what_it_has_no_number_for(capsys: pytest.CaptureFixture[str]) -> None:
+    show(True, ({"scores": [1.0, math.nan], "best": {"return": -math.inf}}, ""))
+    assert capsys.readouterr().out == '{"scores": [1.0, null], "best": {"return": null}}\n'
 
 
 def test_with_json_an_error_is_one_object_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -607,6 +613,8 @@ def test_resume_refuses_to_change_the_run(
     ):
         assert cli.main(["train", *words]) == 2
         assert part in capsys.readouterr().err
+    again = parse_train(["ppo", "rlbook/Maze-v0", "--out", str(trained), "--resume"])
+    check_unchanged(again, rlbook.load(trained).request, trained)  # the same by its whole name
 
 
 def test_a_folder_that_is_being_written_is_left_alone(

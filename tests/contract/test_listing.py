@@ -15,6 +15,7 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
+from rlbook.cli.listing import _some
 from rlbook.cli.main import main
 from rlbook.diagnosis.better_settings import solved_by_default
 from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
@@ -158,6 +159,9 @@ def test_all_about_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["commands"][0] == f"rlbook train {best} Pendulum-v1"
     assert facts == facts_of(capsys, "Pendulum-v1")
     assert "about 10^18 of them (at most " in " ".join(shown(capsys, "Addition-v0").split())
+    # nobody reaches its optimum, so one begins with the best there is
+    best = catalogue().measurements("Addition-v0")[0].algorithm
+    assert facts_of(capsys, "Addition-v0")["commands"][0] == f"rlbook train {best} Addition-v0"
     text = shown(capsys, "rlbook/Maze-v0")
     assert text.startswith("Maze-v0  (rlbook/Maze-v0)\n")
     assert "observations  Discrete(25)" in text and "not distillation: it needs a teacher" in text
@@ -183,6 +187,11 @@ def test_an_alias_says_what_it_stands_for(capsys: pytest.CaptureFixture[str]) ->
     assert "the same as grpo with baseline leave-one-out" in text
     assert "came to" not in text  # that was measured of grpo
     assert "the same as behavior_cloning" in " ".join(shown(capsys, "sft").split())
+
+
+def test_a_line_names_five_algorithms_or_four_and_how_many_more_there_are() -> None:
+    assert _some("abcde") == "a, b, c, d, e"
+    assert _some("abcdef") == "a, b, c, d and 2 more"
 
 
 def test_a_recipe_is_named_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tqdm import tqdm
 
 import rlbook
+from rlbook.cli.output import training_summary
 from rlbook.diagnosis.summary import summary_sentences
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.runs.progress import bar_format
@@ -168,6 +169,19 @@ def test_episodes_that_were_cut_are_told() -> None:
         == "greedy play did not finish: 100% of its episodes were cut, since the environment has no"
         " time limit"
     )
+
+
+def test_what_is_printed_of_a_run_is_its_last_hundred_episodes_and_its_last_evaluation(
+    tmp_path: Path,
+) -> None:
+    """That evaluation was shortened to 3 episodes."""
+    run = rlbook.train("q_learning", "Maze-v0", episodes=120, eval_every=0)
+    run.metrics.append({"step": run.steps, "eval_return": 1.5, "eval_episodes": 3})
+    facts, text = training_summary(run, tmp_path, 1.0)
+    last = run.episode_returns[-100:]
+    assert facts["return"] == sum(last) / 100 != sum(run.episode_returns[:100]) / 100
+    assert "mean return of the last 100 training episodes: " in text
+    assert "mean return of 3 greedy episodes: 1.5" in text
 
 
 def test_evaluation_that_takes_most_of_the_time_is_told() -> None:

@@ -845,3 +845,8 @@ def test_the_command_smooths_and_says_where_it_cannot(
     assert "ppo, mean of 2 reports" in out.read_text()
     assert main(["plot", folder, "--smooth", "2", "--values"]) == 2
     assert "--smooth is for curves" in capsys.readouterr().err
+    for seed in (0, 1):
+        (tmp_path / "seeds").mkdir(exist_ok=True)
+        write_run(tmp_path / "seeds" / f"seed-{seed}", rising(0), seed=seed)
+    assert main(["plot", str(tmp_path / "seeds"), "--values"]) == 2
+    assert "--values draws one run, got 2 folders" in capsys.readouterr().err

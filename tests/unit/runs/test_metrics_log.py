@@ -89,6 +89,19 @@ def test_a_file_shorter_than_the_checkpoint_saw_is_refused_and_left_alone(tmp_pa
     assert len(read_metrics(tmp_path)) == 3
 
 
+def test_a_file_that_was_changed_where_the_checkpoint_saw_it_is_refused(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        log.report(1, {"loss": 0.5})
+        position, digests = log.position(), log.digests()
+        log.report(2, {"loss": 0.5})
+        log.truncate(position, digests)
+        assert log.digests() == digests
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"0.5", b"0.6"))
+    with MetricsLog(tmp_path) as log, pytest.raises(ValueError, match="has been changed"):
+        log.truncate(position, digests)
+
+
 def test_every_line_is_on_disk_at_once_and_parses_after_a_kill(tmp_path: Path) -> None:
     code = """
         import sys
