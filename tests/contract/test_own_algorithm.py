@@ -17,6 +17,7 @@ import pytest
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.cli.main import main
+from rlbook.cli.output import training_summary
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, register, why_not
 
@@ -54,7 +55,9 @@ def test_it_resumes_bit_for_bit(module: Any, tmp_path: Path) -> None:
 
 
 def test_a_module_is_imported_only_where_that_is_allowed(module: Any, tmp_path: Path) -> None:
-    rlbook.train(module.Bandit, "Maze-v0", steps=100, out=tmp_path / "run")
+    run = rlbook.train(module.Bandit, "Maze-v0", steps=100, out=tmp_path / "run")
+    again = f"rlbook evaluate {tmp_path / 'run'} --allow-import"
+    assert again in training_summary(run, tmp_path / "run", 1.0)[1]
     del sys.modules["own_algorithm"]
     with pytest.raises(
         RequestError, match="would import the module 'own_algorithm'; give --allow-import"

@@ -12,7 +12,7 @@ import rlbook
 from rlbook.cli.doctor import symptoms_of
 from rlbook.diagnosis import better_settings as module
 from rlbook.diagnosis import summary
-from rlbook.diagnosis.better_settings import better_settings, solved_by_default
+from rlbook.diagnosis.better_settings import better_settings, solved_by_default, solved_from
 from rlbook.diagnosis.learning_log import Log
 from rlbook.diagnosis.summary import CLOSE, summary_sentences
 from rlbook.diagnosis.symptoms import short_of_the_optimum
@@ -44,6 +44,15 @@ def told(algorithm: str, env: str, **options: Any) -> str | None:
 def test_settings_that_were_changed_are_led_back_to_the_default() -> None:
     line = "its default settings reach the optimum: rlbook train sarsa Maze-v0"
     assert told("sarsa", "Maze-v0", episodes=30) == told("sarsa", "Maze-v0", alpha=0.9) == line
+
+
+def test_what_counts_as_solved_is_for_an_environment_as_it_is_registered() -> None:
+    longer = {"max_episode_steps": 1_000}
+    found = [
+        solved_from(Request.build("ppo", "CartPole-v1", env_kwargs=arguments))
+        for arguments in (None, longer)
+    ]
+    assert found == [490.0, None]  # 98 % of 500
 
 
 def test_an_on_policy_learner_is_led_to_an_off_policy_one() -> None:
@@ -147,6 +156,9 @@ def test_the_closing_line_and_the_doctor_name_a_command_where_defaults_fall_shor
 def test_the_rule_goes_by_the_expected_return_where_that_is_known() -> None:
     """One evaluation of 20 episodes says 0.5, and the policy is worth 0.73 of 0.74."""
     assert short_of_the_optimum(log(better="try this", expected=0.73)) is None
+    assert short_of_the_optimum(log(better="try this", expected=0.3)) == (
+        "greedy play comes to 0.3 of 0.74: try this"
+    )
     assert short_of_the_optimum(log(better="try this")) == (
         "greedy play comes to 0.5 of 0.74: try this"
     )

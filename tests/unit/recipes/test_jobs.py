@@ -21,7 +21,7 @@ from rlbook.llm.rewards import REWARDS, Completion
 from rlbook.llm.rewards.code import isolation_works
 from rlbook.llm.rewards.composite import CHECKS
 from rlbook.llm.tasks import TASKS
-from rlbook.recipes.jobs import exported_rewards, trl_job, verl_job
+from rlbook.recipes.jobs import exported_rewards, llama_factory_job, trl_job, verl_job
 from rlbook.recipes.jobs.job import TARGETS, Job
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.job_rows import labelled_rows
@@ -182,9 +182,11 @@ def test_a_reward_that_asks_a_model_stays_at_home(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def job_of(target: str, algorithm: str, folder: Path, **options: Any) -> Job:
+def job_of(
+    target: str, algorithm: str, folder: Path, env: str = "Addition-v0", **options: Any
+) -> Job:
     """A job of which nothing is written yet."""
-    request = Request.build(algorithm, "Addition-v0", **options)
+    request = Request.build(algorithm, env, **options)
     return _job_of(target, request, None, folder, folder)
 
 
@@ -253,6 +255,27 @@ def test_a_pair_is_a_good_answer_and_a_bad_one(tmp_path: Path) -> None:
     settings = {"preference_loss": "kto"}
     job = job_of("trl", "dpo", tmp_path, data=str(data), passes=1, hyperparameters=settings)
     assert [*labelled_rows(job)] == [("1+1=", "2", True), ("1+1=", "3", False)]
+
+
+def test_a_pair_has_its_own_margin_or_that_of_the_run(tmp_path: Path) -> None:
+    pair = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in (pair | {"margin": 2.0}, pair)))
+    settings = {"margin": 0.5}
+    job = job_of(
+        "trl", "reward_model", tmp_path, data=str(data), passes=1, hyperparameters=settings
+    )
+    trl_job.write_reward_training(job)
+    assert [row["margin"] for row in read_lines(tmp_path / "train.jsonl")] == [2.0, 0.5]
+
+
+def test_as_many_rows_are_held_out_as_in_the_run(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    arguments = {"data": str(data), "held_out": 0.25}
+    job = job_of("llamafactory", "sft", tmp_path, "Chat-v0", passes=1, env_kwargs=arguments)
+    llama_factory_job.write_sft(job)
+    assert yaml.safe_load((tmp_path / "train.yaml").read_text())["val_size"] == 0.25
 
 
 def test_a_reward_that_compares_with_an_answer_is_0_without_one() -> None:
