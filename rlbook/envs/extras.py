@@ -3,8 +3,10 @@ MinAtar, MiniGrid, reasoning-gym."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,6 +65,22 @@ def provide(env_id: str) -> None:
         ale = importlib.import_module("ale_py")
         ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # a greeting otherwise
         _replace("ale_py.env:AtariEnv", "rlbook.envs.atari:AtariGame")
+    if family.name == "MuJoCo":
+        mujoco = importlib.import_module("mujoco")
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(_warn)
+
+
+def _warn(message: str) -> None:
+    """MuJoCo's warnings, each once; it would print them for every environment that is made, and add
+    them to a file in the current folder. What gymnasium's own models still use is left out."""
+    if " is deprecated " not in message:
+        _print_once(message.partition(" Time =")[0])
+
+
+@functools.cache
+def _print_once(message: str) -> None:
+    print(f"MuJoCo warns: {message}", file=sys.stderr)
 
 
 def _family(env_id: str) -> Family | None:

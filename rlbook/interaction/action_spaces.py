@@ -68,7 +68,9 @@ def _scale_space(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Cod
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError("needs bounded actions, got an unbounded Box")
-    notes.append(f"action: the network's numbers from -1 to 1 are scaled to {interval(low, high)}")
+    if not ((low == -1).all() and (high == 1).all()):
+        scaled = interval(low, high)
+        notes.append(f"action: the network's numbers from -1 to 1 are scaled to {scaled}")
     middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clip_space(space)
     return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(
         middle + half * np.asarray(a)

@@ -421,8 +421,11 @@ def _sizes(space: spaces.Space) -> NDArray[np.int64]:
 
 
 def interval(low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
-    """The first eight intervals, as text."""
-    return ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in list(zip(low, high, strict=True))[:8])
+    """The intervals, as text: one if all are alike, else the first eight."""
+    texts = [f"[{a:.4g}, {b:.4g}]" for a, b in zip(low, high, strict=True)]
+    if len(set(texts)) == 1:
+        return texts[0]
+    return ", ".join(texts[:8]) + (", …" if len(texts) > 8 else "")
 
 
 def power(size: int) -> str:

@@ -80,6 +80,20 @@ def test_a_missing_package_is_named_with_its_extra(
     )
 
 
+def test_mujoco_warns_once_and_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HalfCheetah's model has a deprecated attribute, of which every `make` would tell."""
+    mujoco = pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        rlbook.make("HalfCheetah-v5").close()
+        mujoco.get_mju_user_warning()("The simulation is unstable. Time = 0.5")
+        mujoco.get_mju_user_warning()("The simulation is unstable. Time = 0.7")
+    assert capsys.readouterr().err == "MuJoCo warns: The simulation is unstable.\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings(
     "default::UserWarning:gymnasium"

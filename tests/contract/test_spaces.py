@@ -18,6 +18,7 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import Adaptation, adapt
 
 FLAT = spaces.Discrete(2)
+WIDTHS = np.arange(1, 10, dtype=np.float32)
 
 
 class Tabular:
@@ -284,6 +285,20 @@ def test_actions_that_no_agent_can_choose_are_refused(
 def test_an_environment_with_its_own_policy_shows_it_the_observation_itself() -> None:
     made = fitted(spaces.Text(5), Policy, own_policy=True)
     assert made.observe is None and made.observation_space == spaces.Text(5)
+
+
+@pytest.mark.parametrize(
+    ("box", "told"),
+    [
+        (spaces.Box(-1, 1, (6,)), None),
+        (spaces.Box(-0.4, 0.4, (6,)), "[-0.4, 0.4]"),
+        (spaces.Box(-WIDTHS[:2], WIDTHS[:2]), "[-1, 1], [-2, 2]"),
+        (spaces.Box(-1.0, WIDTHS), ", ".join(f"[-1, {n}]" for n in range(1, 9)) + ", …"),
+    ],
+)
+def test_bounds_that_are_alike_are_said_once(box: spaces.Box, told: str | None) -> None:
+    line = f"action: the network's numbers from -1 to 1 are scaled to {told}"
+    assert adapt(spaces.Box(0, 1), box, Scaled).notes == (() if told is None else (line,))
 
 
 @pytest.mark.parametrize(
