@@ -328,7 +328,7 @@ def _examples(found: Difference) -> list[str]:
         ("wrong before, right now", found.gained),
         ("right before, wrong now", found.lost),
     ):
-        lines += ["", f"{title}: {len(pairs)} prompts"]
+        lines += ["", f"{title}: {len(pairs)} prompt{'s' if len(pairs) != 1 else ''}"]
         lines += [
             f"  {_short(after.prompt)} {_short(old.completion)!r} -> {_short(after.completion)!r}"
             for old, after in pairs[:SHOWN]

@@ -416,6 +416,7 @@ def test_a_bad_request_is_answered_with_one_sentence(client: Any, case: str) -> 
         ("{}", {"Content-Type": "text/plain"}, 400, "the content type must be application/json"),
         ("{}", {"Host": "evil.example:80"}, 400, "the host must be one of localhost"),
         ("{}", {}, 400, "model is missing"),
+        ("{}", {"Host": "[::1]"}, 400, "model is missing"),  # its colons begin no port
         ("1" * (2**24 + 1), {}, 413, "a body may have 16,777,216 bytes"),
     ],
 )

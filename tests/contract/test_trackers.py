@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,6 +90,22 @@ def test_wandb_keeps_the_reports_of_the_log(here: Path, capsys: pytest.CaptureFi
     kept = wandb_history(here / "a")
     assert kept == logged(here / "a") and len(kept) > 50
     assert "wandb" not in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_tensorboard_shows_once_what_a_resumed_run_logs_again(tmp_path: Path) -> None:
+    """Interrupted after the report at 30, and resumed from the checkpoint at 10."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in ((10, 20, 30), (20, 30)):
+        with track(["tensorboard"], tmp_path) as log:
+            for step in steps:
+                run: Any = SimpleNamespace(steps=step, metrics=[{"step": step, "return": 1.0}])
+                log(run)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [event.step for event in events.Scalars("return")] == [10, 20, 30]
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from closeness import near, widths
 
 import rlbook
+from rlbook.cli.evaluate import _examples
 from rlbook.cli.main import main
 from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
 from rlbook.evaluation.samples import SampledEvaluation, difference
@@ -310,6 +312,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "wrong before, right now" in shown and "Student's t" in shown
+    assert main(["evaluate", str(folder), "--choices", "2", "--episodes", "3"]) == 0
+    assert "3 held-out prompts, 2 choices each; by chance 0.5\n" in capsys.readouterr().out
     assert main(["evaluate", str(folder), "--out", str(out)]) == 2
     assert "--samples" in capsys.readouterr().err
     assert (
@@ -326,6 +330,17 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         == 2
     )
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_an_example_shows_what_was_written_before_and_what_is_written_now() -> None:
+    wrong, right = (SimpleNamespace(prompt="1+1=", completion=text) for text in ("3", "2"))
+    found: Any = SimpleNamespace(gained=[(wrong, right)], lost=[])
+    assert _examples(found)[1:] == [
+        "wrong before, right now: 1 prompt",
+        "  1+1= '3' -> '2'",
+        "",
+        "right before, wrong now: 0 prompts",
+    ]
 
 
 def test_win_rates_by_hand() -> None:

@@ -4,6 +4,7 @@ of agent."""
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,12 @@ def test_the_figure_shows_exactly_these_arrows_and_numbers() -> None:
     assert sorted(written) == sorted(
         [number(value) for value in chart.values[chart.is_decision]] + ["S", "G"]
     )
+
+
+def test_a_value_outside_of_a_given_span_is_at_its_end() -> None:
+    chart = replace(value_map(planned(layout="S..G")), values=np.array([-1.0, 0.5, 2.0, np.nan]))
+    np.testing.assert_array_equal(chart.shares((0.0, 1.0)), [0.0, 0.5, 1.0, np.nan])
+    np.testing.assert_array_equal(chart.shares(), [0.0, 0.5, 1.0, np.nan])
 
 
 def test_the_colour_scale_has_its_unit() -> None:
