@@ -173,7 +173,7 @@ def best_step_size(error: float, variance: float, n: int) -> float:
     return error**2 / (error**2 + n * variance)
 
 
-def _faded(P: Array, error: Array, gamma: float, n: int) -> Array:
+def _error_after(P: Array, error: Array, gamma: float, n: int) -> Array:
     for _ in range(n):
         error = gamma * P @ error
     return error
@@ -195,7 +195,7 @@ def _faded(P: Array, error: Array, gamma: float, n: int) -> Array:
             gamma**n * P @ error
         ),
         "the discount counts for each step": lambda P, error, gamma, n: (
-            _faded(P, error, 1.0, n) * gamma
+            _error_after(P, error, 1.0, n) * gamma
         ),
     },
     page="n_step_td 3",
@@ -206,7 +206,7 @@ def error_of_the_return(P: Array, error: Array, gamma: float, n: int) -> Array:
     P [S, S] is the chain; a row that adds up to less than 1 may end the episode. error [S] is
     V − V^π. In a short walk most episodes have ended after n steps: what is left of the error then?
     """
-    return _faded(P, error, gamma, n)
+    return _error_after(P, error, gamma, n)
 
 
 @exercise(
@@ -447,7 +447,7 @@ def falls_in_an_episode(epsilon: float, steps: int) -> float:
     },
     page="double_q_learning 1",
 )
-def share_of_left(epsilon: float, ahead: float) -> float:
+def left_share(epsilon: float, ahead: float) -> float:
     """The share of episodes of `MaximizationBias-v0` whose first action is left.
 
     Left is the action with the larger estimate in the share `ahead` of all episodes, and right in
@@ -494,7 +494,7 @@ def pull_of_one_value(q: Array, epsilon: float, action: int, change: float) -> f
     {
         "each group is as near as it can be with its own mean": lambda values, bins: values.std(),
         "the root of the mean of the squares is asked for": lambda values, bins: (
-            _grouped(values, bins) ** 2
+            _group_error(values, bins) ** 2
         ),
     },
     page="semi_gradient_td 2",
@@ -506,10 +506,10 @@ def error_of_groups(values: Array, bins: int) -> float:
     together, and each group has one number. What do few groups cost, and what do many cost that this
     number does not say?
     """
-    return _grouped(values, bins)
+    return _group_error(values, bins)
 
 
-def _grouped(values: Array, bins: int) -> float:
+def _group_error(values: Array, bins: int) -> float:
     return float(np.sqrt(values.reshape(bins, -1).var(axis=1).mean()))
 
 

@@ -190,12 +190,12 @@ def states_that_move(Q: Array, policy: Array) -> Array:
     lambda rng: (*world(rng), rng.integers(-3, 4, 3).astype(float), int(rng.integers(0, 4))),
     {
         "the improving sweep comes first; with m = 0 it is all there is": lambda P, r, V, m: (
-            _evaluated(P, r, V, m, V)
+            _policy_sweeps(P, r, V, m, V)
         ),
         "the evaluating sweeps follow the policy, and do not improve": lambda P, r, V, m: (
             _optimal_sweeps(P, r, V, m + 1)
         ),
-        "m evaluating sweeps come after the improving one": lambda P, r, V, m: _evaluated(
+        "m evaluating sweeps come after the improving one": lambda P, r, V, m: _policy_sweeps(
             P, r, (r + 0.9 * P @ V).max(axis=1), max(m - 1, 0), V
         ),
     },
@@ -208,10 +208,10 @@ def one_modified_round(P: Array, r: Array, V: Array, m: int) -> Array:
     the actions of these maxima. P [S, A, S] and r [S, A] are the model; a row of P that adds up to
     less than 1 may end the episode. Try m = 0.
     """
-    return _evaluated(P, r, (r + 0.9 * P @ V).max(axis=1), m, V)
+    return _policy_sweeps(P, r, (r + 0.9 * P @ V).max(axis=1), m, V)
 
 
-def _evaluated(P: Array, r: Array, start: Array, sweeps: int, judged: Array) -> Array:
+def _policy_sweeps(P: Array, r: Array, start: Array, sweeps: int, judged: Array) -> Array:
     shares, V = _greedy_shares(P, r, judged), start
     for _ in range(sweeps):
         V = (shares * (r + 0.9 * P @ V)).sum(axis=1)
@@ -333,7 +333,7 @@ def price_of_bins(bins: int, numbers: int, num_actions: int, steps: int) -> Arra
     },
     page="certainty_equivalence 3",
 )
-def value_of_the_untried(rewards: Array, gamma: float) -> float:
+def optimistic_value(rewards: Array, gamma: float) -> float:
     """What a pair that was never tried is worth to an optimistic model.
 
     It is taken to pay, in every step forever, the largest reward seen so far, or 0 if all of them

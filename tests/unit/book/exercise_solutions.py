@@ -929,7 +929,7 @@ def price_of_bins(bins, numbers, num_actions, steps):
     return [pairs, steps / pairs]
 
 
-def value_of_the_untried(rewards, gamma):
+def optimistic_value(rewards, gamma):
     return max([0.0, *rewards]) / (1 - gamma)
 
 
@@ -1041,7 +1041,7 @@ def falls_in_an_episode(epsilon, steps):
     return falls
 
 
-def share_of_left(epsilon, ahead):
+def left_share(epsilon, ahead):
     return ahead * (1 - epsilon / 2) + (1 - ahead) * epsilon / 2
 
 
