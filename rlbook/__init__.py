@@ -97,15 +97,13 @@ def _imports(frame: FrameType) -> bool:
 
 def _hint(name: str) -> str:
     """What a name of another library is here, for the end of an error message."""
-    from rlbook.checks import did_you_mean
+    from rlbook.checks import tell
     from rlbook.runs.other_libraries import OF_THE_PACKAGE
     from rlbook.runs.run import Run
 
-    if name in OF_THE_PACKAGE:
-        return f"; {OF_THE_PACKAGE[name]}"
-    if hasattr(Run, name):
+    if name not in OF_THE_PACKAGE and hasattr(Run, name):
         return f"; it is a method of a run: run.{name}()"
-    return did_you_mean(name, [known for known in __dir__() if not known.startswith("_")])
+    return tell(name, OF_THE_PACKAGE, [each for each in __dir__() if not each.startswith("_")])
 
 
 def __dir__() -> list[str]:

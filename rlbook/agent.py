@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from abc import ABC, abstractmethod
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
@@ -256,7 +256,45 @@ OF_AN_AGENT = {
 """What an agent does not have → what there is in its place."""
 
 
-class Agent:
+class AgentType(ABCMeta):
+    """The type of agents' classes, which are asked for what those of other libraries have:
+    `PPO("MlpPolicy", "CartPole-v1")`, `PPO(gamma=0.9)`, `PPO.load(folder)`."""
+
+    if not TYPE_CHECKING:  # which knows the constructors and the attributes better
+
+        def __call__(cls, *args: object, **named: object) -> Any:
+            """Raises RequestError for a name in place of an environment, or nothing but an environment
+            or hyper-parameters."""
+            alone = len(args) < 2 and not _fits(cls, *args, **named)
+            if alone or (args and isinstance(args[0], str)):
+                raise RequestError(
+                    f"an agent is made by what trains it: rlbook.train({cls.__name__}, 'CartPole-v1');"
+                    f" {cls.__name__}(env, config, seed) takes an environment whose spaces are adapted"
+                )
+            return super().__call__(*args, **named)
+
+        @property
+        def __signature__(cls) -> inspect.Signature:
+            """The constructor's, in place of that of `__call__`."""
+            _, *rest = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+            return inspect.Signature(rest)
+
+        def __getattr__(cls, name: str) -> Any:
+            if name in OF_AN_AGENT:
+                raise UnknownName(f"{cls.__name__} has no {name!r}; {OF_AN_AGENT[name]}")
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+
+def _fits(made: type, *args: object, **named: object) -> bool:
+    """Whether the constructor takes these arguments."""
+    try:
+        inspect.signature(made.__init__).bind(None, *args, **named)  # type: ignore[misc]
+    except TypeError:
+        return False
+    return True
+
+
+class Agent(metaclass=AgentType):
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
     Config: ClassVar[type] = NoHyperparameters
@@ -320,16 +358,6 @@ class Agent:
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""
 
-    def __new__(cls, env: object = None, *_: object, **__: object) -> Self:
-        """Raises RequestError for a name in place of an environment, as other libraries take
-        one."""
-        if isinstance(env, str):
-            raise RequestError(
-                f"an agent is made by what trains it: rlbook.train({cls.__name__}, 'CartPole-v1');"
-                f" {cls.__name__}(env, config, seed) takes an environment whose spaces are adapted"
-            )
-        return super().__new__(cls)
-
     def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
         """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step
         it."""
@@ -340,10 +368,12 @@ class Agent:
         self._action_space = getattr(env, "single_action_space", getattr(env, "action_space", None))
         self._prediction_rngs: dict[str, Any] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        if name in OF_AN_AGENT and not hasattr(type(self), name):
-            raise UnknownName(f"an agent has no {name!r}; {OF_AN_AGENT[name]}")
-        return object.__getattribute__(self, name)  # raises what a property inside raised, too
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_AN_AGENT and not hasattr(type(self), name):
+                raise UnknownName(f"an agent has no {name!r}; {OF_AN_AGENT[name]}")
+            return object.__getattribute__(self, name)  # raises what a property inside raised, too
 
     def __repr__(self) -> str:
         """The class with the hyper-parameters that differ from its defaults."""

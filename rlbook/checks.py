@@ -20,7 +20,7 @@ import os
 import pkgutil
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -254,6 +254,7 @@ SYNONYMS = {
     "policy_noise": ("target_noise",),
     "save_model": ("out",),
     "wandb_project_name": ("track",),
+    "wandb": ("track",),
     "exp_name": ("out",),
     "cuda": ("device",),
     "num_minibatches": ("batch_size",),
@@ -331,6 +332,8 @@ SYNONYMS = {
     "target_network_update_freq": ("target_period",),
     "double_q": ("double",),
     "env_config": ("env_kwargs",),
+    "exploration_config": ("epsilon",),
+    "replay_buffer_config": ("buffer_size",),
     "storage_path": ("out",),
     "local_dir": ("out",),
     # scikit-learn
@@ -369,7 +372,9 @@ SYNONYMS = {
     "fp16": ("model.compute",),
     "peft_config": ("model.adapter.r", "model"),
     "use_vllm": ("sampler",),
+    "vllm_mode": ("sampler",),
     "vllm_server_base_url": ("sampler",),
+    "center_rewards_coefficient": ("center_coef",),
     "response_length": ("max_new_tokens", "env.max_new_tokens"),
     "eval_steps": ("eval_every",),
     "per_device_train_batch_size": ("batch_size",),
@@ -427,8 +432,17 @@ SYNONYMS = {
     "reward_function": ("reward", "env.reward"),
 }
 """What other books and libraries call a hyper-parameter → what it may be called here."""
-VALUES = {"swish": ("silu",), "leakyrelu": ("leaky_relu",)}
-"""The same, of a hyper-parameter's values."""
+WORDS = {
+    "swish": ("silu",),
+    "leakyrelu": ("leaky_relu",),
+    "env": ("envs",),
+    "environments": ("envs",),
+    "enjoy": ("watch",),
+    "render": ("watch",),
+    "test": ("evaluate",),
+    "predict": ("evaluate",),
+}
+"""The same, of a hyper-parameter's values, of commands and of what they list."""
 
 
 _VERSION = re.compile(r"-v\d+$")
@@ -437,7 +451,12 @@ _VERSION = re.compile(r"-v\d+$")
 def synonyms(name: object) -> tuple[str, ...]:
     """What a hyper-parameter, an option or a value of other books and libraries may be called
     here."""
-    return (SYNONYMS | VALUES).get(str(name).lower().strip("-").replace("-", "_"), ())
+    return (SYNONYMS | WORDS).get(_plain(name), ())
+
+
+def _plain(name: object) -> str:
+    """A name as it stands in Python, also where it was typed as an option."""
+    return str(name).lower().strip("-").replace("-", "_")
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str | None:
@@ -452,7 +471,9 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
     stem = _VERSION.sub("", str(name).lower())
     matches = difflib.get_close_matches(stem, list(by_stem), n=3, cutoff=0.6)
     if not matches:
-        return None
+        theirs = difflib.get_close_matches(_plain(stem), SYNONYMS, 1, SLIP)
+        meant = (plain[ours] for their in theirs for ours in SYNONYMS[their] if ours in plain)
+        return next((by_lower[choice] for choice in meant), None)
     return by_stem[max(matches, key=lambda match: _similarity(stem, match))]
 
 
@@ -474,11 +495,30 @@ def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> st
     return form.format(f"did you mean {' or '.join(map(repr, found))}?") if found else ""
 
 
+def tell(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
+    """As `did_you_mean`, of names some of which are `told` of in a sentence of their own: that of
+    the name, or of the one that it is a slip for."""
+    known, typed = list(known), _plain(name)
+    keys = {key.lower(): key for key in told}
+    found = [typed] if typed in keys else []
+    if not found and not synonyms(name):
+        found = difflib.get_close_matches(typed, keys, 1, SLIP)
+    for key in found:
+        likeness = _similarity(typed, key)
+        if key == typed or all(_similarity(typed, _plain(one)) < likeness for one in known):
+            return f"; {told[keys[key]]}"
+    return did_you_mean(name, known)
+
+
+SLIP = 0.8
+"""How similar a name must be to one of another library to be a slip for it, from 0 to 1."""
+
+
 MOST_RELATED = 3  # names in a message
 
 
 def _words(name: object) -> set[str]:
-    return {*re.split(r"[-_]+", str(name).lower().strip("-"))}
+    return {*_plain(name).split("_")}
 
 
 MOST_LISTED = 12

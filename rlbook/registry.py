@@ -108,6 +108,15 @@ RELATED = {
     "ppo_lstm": "ppo with recurrent='lstm'",
     "maskable_ppo": "ppo, which reads an action mask where the environment shows one",
     "vpg": "reinforce, or a2c with a critic",
+    "pg": "reinforce, or a2c with a critic",
+    "a3c": "a2c, whose environments act side by side",
+    "bc": "behavior_cloning",
+    "discrete_sac": "sac, which takes discrete actions, too",
+    "soft_actor_critic": "sac",
+    "gkd": "distillation",
+    "drqn": "dqn with recurrent='lstm'",
+    "r2d2": "dqn with recurrent='lstm'",
+    "per": "dqn with prioritized=True",
     "double_dqn": "dqn, whose double is on by default",
     "ddqn": "dqn, whose double is on by default",
     "dueling_dqn": "dqn with dueling=True",
@@ -115,6 +124,11 @@ RELATED = {
     "rainbow": "dqn with prioritized, dueling, noisy and distributional True, and n_step=3",
 }
 """Algorithms that are others here with certain settings."""
+LEFT_OUT = (
+    *("qrdqn", "qr_dqn", "iqn", "her", "impala", "appo", "apex", "ape_x", "muzero", "dreamer"),
+    *("dreamerv3", "decision_transformer", "cpo", "maddpg", "qmix", "mappo"),
+)
+"""What other libraries have, and the page "What is left out" of the book."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "rloo": {
         "baseline": "leave-one-out",
@@ -163,7 +177,11 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
         return _import_class(name, allow_import)
     known, plain = (*ALGORITHMS, *ALIASES), name.lower().replace("-", "_")
     hint = f"; it is {RELATED[plain]}" if plain in RELATED else did_you_mean(plain, known)
-    raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
+    if plain in LEFT_OUT:
+        hint = "; it is not part of rlbook, and the page 'What is left out' says where it is"
+    if name in gymnasium.registry or f"rlbook/{name}" in gymnasium.registry:
+        hint = "; it is an environment, and the algorithm comes before it"
+    raise RequestError(f"unknown algorithm {name!r}{hint} (`rlbook list algorithms` shows all)")
 
 
 MOST_NAMES = 6  # of algorithms in a message

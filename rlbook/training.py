@@ -29,7 +29,7 @@ from rlbook.seeding import fresh_seed
 def train(
     algorithm: str | type[Agent],
     env: EnvLike,
-    *,
+    *further: object,
     out: str | Path | None = None,
     resume: bool = False,
     allow_import: bool = False,
@@ -93,6 +93,11 @@ def train(
         RequestError: the request was wrong; nothing was written.
         TrainingError: training failed; the last good checkpoint stays.
     """
+    if further:
+        raise RequestError(
+            "train takes an algorithm and an environment; all else is named, such as steps=10_000,"
+            f" got {further[0]!r:.60}"
+        )
     options = {name: settings.pop(name) for name in NAMES if name in settings}
     draws_seed = options.get("seed", 0) is None and not resume  # a resumed run has its own
     if draws_seed:
@@ -178,8 +183,9 @@ def config_settings(
         else agent_class(algorithm, allow_import=allow_import)
     )
     if type(config) is not kind.Config:
+        hint = "; give its entries as arguments: **config" if isinstance(config, dict) else ""
         raise RequestError(
-            f"config must be a {kind.__name__}.Config, got {type(config).__qualname__}"
+            f"config must be a {kind.__name__}.Config, got {type(config).__qualname__}{hint}"
         )
     overridden = {name for settings in kind.presets.values() for name in settings}
     return {
@@ -216,7 +222,7 @@ def _start_run(request: Request, folder: str | Path | None) -> Run:
 def _signature() -> inspect.Signature:
     """What `help(rlbook.train)` shows: the run options by name, too."""
     shown = inspect.signature(train)
-    *named, rest = shown.parameters.values()
+    *named, rest = (item for item in shown.parameters.values() if item.name != "further")
     kind = inspect.Parameter.KEYWORD_ONLY
     plain = {"AtLeast0": "int", "AtLeast1": "int", "Return": "float", "Switch": "bool"}
     options = [

@@ -60,7 +60,7 @@ def _main(words: list[str]) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    from rlbook.checks import did_you_mean
+    from rlbook.checks import did_you_mean, names_or_help
 
     command, rest = (words[0], words[1:]) if words else ("--help", [])
     if command in ("-h", "--help", "help"):
@@ -79,7 +79,9 @@ def _dispatch(words: list[str]) -> int:
         return run_completion(words)
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
-        raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
+        raise RequestError(
+            f"unknown command {command!r}{hint}{names_or_help(COMMANDS, 'rlbook --help')}"
+        )
     if place().size > 1 and command not in PARALLEL:
         raise RequestError(
             f"torchrun is for {' and '.join(f'rlbook {name}' for name in PARALLEL)}; run"

@@ -600,11 +600,16 @@ def _unknown_message(word: str, known: list[str], prog: str) -> str:
     from rlbook.runs.other_libraries import hint_of  # gymnasium, which some commands do without
 
     if not word.startswith("-"):
-        return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
+        steps = (
+            f"; name it, as in --steps {word}" if word.isdecimal() and "--steps" in known else ""
+        )
+        return f"unexpected argument {word!r}{steps} ({prog} --help shows what is allowed)"
     option = word.split("=")[0]
+    known = [name for name in known if name != option]  # it is no option but a place
     nested = ["--" + name.replace("_", "-") for name in synonyms(option) if "." in name]
     known = [*known, *nested] if "--model" in known else known
-    hint = hint_of(option.replace("_", "-"), known, prog.split()[-1])
+    meant = re.sub("^--no-", "--", option.replace("_", "-"))
+    hint = hint_of(meant, known, prog.split()[-1])
     return f"unknown option {option!r}{hint} ({prog} --help shows all)"
 
 

@@ -88,7 +88,7 @@ def convert(name: str, given: Given, annotation: object) -> Any:
         return tuple(
             _one(name, part, typing.get_args(sequence)[:1])
             for words in given.words
-            for part in words.split(",")
+            for part in re.split(r"[\[\](), ]+", words)
             if part
         )
     return _one(name, " ".join(given.words), kinds)

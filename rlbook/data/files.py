@@ -91,7 +91,8 @@ def load(
     """
     path = Path(path)
     if not path.exists():
-        raise RequestError(f"data: {path} does not exist")
+        hint = "" if path.is_absolute() or path.suffix else "; nothing is downloaded"
+        raise RequestError(f"data: {path} does not exist{hint}")
     folder = data_folder(path) if path.is_dir() else None
     if folder is not None:
         episodes, digest = read_minari(folder, env.adaptation, _raw_spaces(env.env))

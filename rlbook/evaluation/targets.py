@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlbook.agent import Agent, NoHyperparameters
-from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
 from rlbook.networks.model_spec import ModelSpec
+from rlbook.runs.other_libraries import hint_of
 from rlbook.runs.parts import check_device, model_agent, model_folder
 from rlbook.runs.run import Run, load
 from rlbook.runs.storage.folder import CONFIG
@@ -212,7 +212,7 @@ def _check_options(
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:
         if name not in loading:
-            hint = did_you_mean(name, [*known, *loading])
+            hint = hint_of(name, [*known, *loading])
             raise RequestError(f"evaluate has no option {name!r}{hint}")
     if env is None and folder is not None:
         raise RequestError(

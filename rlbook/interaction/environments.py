@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlbook.checks import TRUST, did_you_mean, module_hint
+from rlbook.checks import TRUST, module_hint, tell
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.masked_observations import keys_beside_mask
@@ -185,6 +185,11 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     Raises:
         RequestError: unknown id, or an argument that the environment refuses.
     """
+    if not isinstance(env_id, str):
+        raise RequestError(
+            f"make takes an environment's id, got a {type(env_id).__name__}; rlbook.train takes"
+            " environments and classes as they are"
+        )
     return EnvRecipe(
         find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import
     )._make_bare()
@@ -510,8 +515,7 @@ class EnvRecipe:
         )
         if not unknown:
             return f"environment {self.name!r}: {one_line(error)}"
-        told = OF_AN_ENVIRONMENT.get(unknown[0])
-        hint = did_you_mean(unknown[0], allowed) if told is None else f"; {told}"
+        hint = tell(unknown[0], OF_AN_ENVIRONMENT, allowed)
         return (
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
             f" {', '.join(allowed) or 'none'})"
@@ -566,6 +570,8 @@ def _advice(env: object) -> str:
     """How an object that is not an environment becomes one."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         return f"; give a single environment, and num_envs={env.num_envs}"
+    if isinstance(env, list | tuple) and env:
+        return f"; give one of them, and num_envs={len(env)}"
     if hasattr(env, "reset") and hasattr(env, "step"):
         return "; derive its class from gymnasium.Env"
     return ""

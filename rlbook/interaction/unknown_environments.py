@@ -14,7 +14,7 @@ from rlbook.checks import TRUST, did_you_mean
 
 SHOWN = 5  # ids of a package that a message lists
 
-MADE_SEVERAL = "rlbook.train(…, num_envs=4) makes several, and gymnasium.make_vec, too"
+MADE_SEVERAL = "training makes several with its option num_envs, and gymnasium.make_vec by itself"
 OF_AN_ENVIRONMENT = {
     "num_envs": MADE_SEVERAL,
     "n_envs": MADE_SEVERAL,
@@ -33,9 +33,11 @@ OF_AN_ENVIRONMENT = {
 def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
     """The sentence for an id without a module."""
     hint = did_you_mean(env_id, known) or did_you_mean(env_id, gymnasium.registry)
+    shown = f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
+    if hint:
+        return shown
     return (
-        f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows"
-        f" all). If it is another package's, name the module that registers it, 'MODULE:{env_id}',"
+        f"{shown}. If it is another package's, name the module that registers it, 'MODULE:{env_id}',"
         f" and {TRUST}"
     )
 

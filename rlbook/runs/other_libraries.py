@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlbook.agent import Agent
-from rlbook.checks import did_you_mean, names_or_help
+from rlbook.checks import names_or_help, synonyms, tell
 from rlbook.hyperparameters import field_names
 from rlbook.registry import name_of
 
@@ -145,6 +145,7 @@ REPORTS = "a line is logged a hundred times in a run, whatever its length"
 CHECKPOINTS = "a checkpoint is written with each evaluation (eval_every) into the folder out"
 WRAPPED = "give a wrapped environment, or a function that makes one, in place of the id"
 WRITTEN = "nothing is uploaded; the run's folder holds everything"
+PLACES = 'algorithm and environment come first, in this order, such as "ppo" and "CartPole-v1"'
 OF_TRAINING = {
     "use_sde": SDE,
     "sde_sample_freq": SDE,
@@ -173,6 +174,10 @@ OF_TRAINING = {
     "eval_dataset": "some rows of data are held out for evaluation",
     "eval_strategy": "eval_every says after how many steps it is evaluated, and 0 never",
     "framework": "there is one, torch",
+    "optim": "the optimiser is Adam, and AdamW with weight_decay",
+    "dataset_text_field": "rows of `text` alone are learned whole",
+    **dict.fromkeys(("env", "env_id", "env_name", "gym_id"), PLACES),
+    **dict.fromkeys(("algo", "algorithm", "run"), PLACES),
     "n_critics": "there are two critics, always",
     "epoch_num_steps": "steps is the length of the whole run",
     "step_per_epoch": "steps is the length of the whole run",
@@ -199,9 +204,7 @@ def hint_of(name: str, known: Iterable[str], algorithm: str | None = None) -> st
         known: what there is, as it would be typed.
         algorithm: the one that is to be trained.
     """
-    plain = name.lower().strip("-").replace("-", "_")
-    told = OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING
-    return f"; {told[plain]}" if plain in told else did_you_mean(name, known)
+    return tell(name, OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING, known)
 
 
 def no_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()) -> str:
@@ -214,5 +217,17 @@ def no_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()
     """
     names, algorithm = field_names(agent.Config), name_of(agent)
     hint = hint_of(name, (*names, *options), algorithm)
+    inside = [each for each in synonyms(name) if "." in each]
+    if inside and "model" in agent.uses and not {*names} & {*synonyms(name)}:
+        hint = f"; did you mean {_as_argument(inside[0])}?"
     all_of_them = names_or_help(names, f"`rlbook train {algorithm} --help`")
     return f"{algorithm} has no hyper-parameter {name!r}{hint}{all_of_them}"
+
+
+def _as_argument(path: str) -> str:
+    """How `model.adapter.r` or `env.reward` is given in Python."""
+    place, *keys = path.split(".")
+    value = "…"
+    for key in reversed(keys):
+        value = f"{{{key!r}: {value}}}"
+    return f"{'env_kwargs' if place == 'env' else place}={value}"

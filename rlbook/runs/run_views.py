@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
-from rlbook.checks import did_you_mean, known_keywords
+from rlbook.checks import known_keywords, tell
 from rlbook.errors import RequestError, UnknownName, in_notebook
 from rlbook.runs.other_libraries import OF_A_RUN
 from rlbook.runs.run_state import RunState
@@ -37,10 +37,8 @@ class RunViews(RunState):
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property, inside which an attribute is missing
             return object.__getattribute__(self, name)
-        if name in OF_A_RUN:
-            raise UnknownName(f"a run has no {name!r}; {OF_A_RUN[name]}")
         public = [known for known in dir(type(self)) if not known.startswith("_")]
-        hint = "" if name.startswith("_") else did_you_mean(name, public)
+        hint = "" if name.startswith("_") else tell(name, OF_A_RUN, public)
         raise UnknownName(f"a run has no {name!r}{hint}")
 
     @known_keywords

@@ -4,6 +4,7 @@ names. It works, or the error says what would."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import shutil
 import sys
@@ -21,6 +22,7 @@ import rlbook
 from rlbook.agent import OF_AN_AGENT
 from rlbook.checks import SYNONYMS
 from rlbook.cli.main import main
+from rlbook.cli.values import Given, convert
 from rlbook.evaluation.comparison import rows_and_repeats
 from rlbook.interaction.unknown_environments import OF_AN_ENVIRONMENT
 from rlbook.registry import RELATED
@@ -230,6 +232,8 @@ def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(
         ("ppo", "log_interval", "; a line is logged a hundred times"),
         ("ppo", "capture_video", "; `rlbook watch"),
         ("sac", "alpha", "; its α is temperature, or initial_temperature"),
+        ("ppo", "use_sed", "; state-dependent exploration"),
+        ("ppo", "use_gae", r" \(`rlbook train ppo"),
         ("ppo", "qwertz", r" \(`rlbook train ppo --help` shows all\)$"),
         ("q_learning", "qwertz", r" \(it has: epsilon, .*, alpha\)$"),
     ],
@@ -246,8 +250,24 @@ def test_what_has_no_other_name_here_is_told_in_a_sentence(
 
 
 def test_an_environment_is_one_and_says_what_makes_several() -> None:
-    with pytest.raises(rlbook.RequestError, match=r"no argument 'num_envs'; rlbook\.train\("):
-        rlbook.make("CartPole-v1", num_envs=4)
+    for name in ("num_envs", "num_env"):  # a slip is told the same
+        with pytest.raises(rlbook.RequestError, match=f"no argument '{name}'; training makes"):
+            rlbook.make("CartPole-v1", **{name: 4})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("reward_funcs", r"env_kwargs=\{'reward': …\}"),
+        ("lora_r", r"model=\{'adapter': \{'r': …\}\}"),
+        ("bf16", r"model=\{'compute': …\}"),
+        ("totl_timesteps", "'steps'"),
+    ],
+)
+def test_what_stands_inside_an_argument_is_shown_there(theirs: str, ours: str) -> None:
+    asked: dict[str, Any] = {theirs: 1}
+    with pytest.raises(rlbook.RequestError, match=rf"did you mean {ours}\?"):
+        rlbook.train("grpo", "Addition-v0", **asked)
 
 
 @pytest.mark.parametrize(
@@ -322,8 +342,26 @@ def test_a_schedule_given_as_a_function_is_told_what_a_schedule_is() -> None:
 
 
 def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
-    with pytest.raises(rlbook.RequestError, match=r"rlbook\.train\(PPO, 'CartPole-v1'\)"):
-        rlbook.PPO("MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
+    made: Any = rlbook.PPO
+    for call in (
+        lambda: made("MlpPolicy", "CartPole-v1"),
+        lambda: made(gamma=0.9),
+        lambda: made(),
+        lambda: made(gymnasium.make("CartPole-v1")),
+    ):
+        with pytest.raises(rlbook.RequestError, match=r"rlbook\.train\(PPO, 'CartPole-v1'\)"):
+            call()
+    with pytest.raises(AttributeError, match=r"^PPO has no 'load'; rlbook\.load\(folder\)\.agent"):
+        made.load("folder")
+    assert [*inspect.signature(made).parameters] == ["env", "config", "seed", "parts"]
+    with pytest.raises(rlbook.RequestError, match=r"all else is named, such as steps=10_000"):
+        rlbook.train("ppo", "MlpPolicy", "CartPole-v1")  # type: ignore[call-overload]
+    with pytest.raises(rlbook.RequestError, match=r"got dict; give its entries as arguments"):
+        rlbook.train("ppo", "CartPole-v1", config={"gamma": 0.9})  # type: ignore[call-overload]
+    with pytest.raises(rlbook.RequestError, match="is an environment, and the algorithm comes"):
+        rlbook.train("CartPole-v1", "ppo")  # type: ignore[call-overload]
+    with pytest.raises(rlbook.RequestError, match=r"takes an environment's id, got a TimeLimit"):
+        rlbook.make(gymnasium.make("CartPole-v1"))  # type: ignore[arg-type]
 
 
 def test_a_rule_written_by_hand_is_evaluated_as_an_agent_is() -> None:
@@ -459,3 +497,28 @@ def test_ablations_apart_are_told_to_stand_together(capsys: pytest.CaptureFixtur
     words = ["ablate", "ppo", "CartPole-v1", "--off", "entropy_coef", "normalize_advantage"]
     assert main(words) == 2
     assert "--off entropy_coef,normalize_advantage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train ppo --env CartPole-v1", "'--env'; algorithm and environment come first"),
+        ("train --algo ppo --env CartPole-v1", "'--algo'; algorithm and environment come first"),
+        ("train ppo CartPole-v1 1000", "'1000'; name it, as in --steps 1000"),
+        ("train ppo CartPole-v1 --no-cuda", "'--no-cuda'; did you mean '--device'?"),
+        ("train ppo CartPole-v1 --wandb", "'--wandb'; did you mean '--track'?"),
+        ("enjoy ppo", "unknown command 'enjoy'; did you mean 'watch'? (rlbook --help shows all)"),
+        ("list environments", "list knows no 'environments'; did you mean 'envs'?"),
+    ],
+)
+def test_command_lines_of_other_libraries_are_told_what_to_type(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", ["64,32", "[64,32]", "(64, 32)", "64, 32"])
+def test_layers_are_named_as_in_python_or_without_its_brackets(sizes: str) -> None:
+    found = convert("--hidden-sizes", Given((sizes,)), tuple[int, ...])
+    assert found == (64, 32)
