@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, one_line
 
 VIEWS = ("planes", "image")
 
@@ -59,6 +59,10 @@ def provide(env_id: str) -> None:
         except ImportError as error:
             needs = f'{family.name} environments need `pip install "rlbook[{family.extra}]"`'
             raise RequestError(f"{needs} ({' '.join(str(error).split())})") from None
+        except Exception as error:  # MuJoCo with a MUJOCO_GL that is not there
+            raise RequestError(
+                f"{module} cannot be imported here: {type(error).__name__}: {one_line(error)}"
+            ) from error
     if family.name == "MinAtar":
         _register_games()
     if family.name == "Atari":

@@ -80,6 +80,18 @@ def test_a_missing_package_is_named_with_its_extra(
     )
 
 
+def test_a_package_that_breaks_when_it_is_imported_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As MuJoCo does where MUJOCO_GL names a library that is not there."""
+    (tmp_path / "imageio.py").write_text("None.glGetError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "imageio", raising=False)
+    assert cli.main(["train", "sac", "Hopper-v5", "--out", str(tmp_path / "run")]) == 2
+    assert "imageio cannot be imported here: AttributeError: 'NoneType'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_mujoco_warns_once_and_writes_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

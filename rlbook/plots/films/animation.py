@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from rlbook.agent import Agent
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, in_notebook
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
 from rlbook.plots.figure import drawing, save_bytes
@@ -21,6 +22,7 @@ from rlbook.plots.terminal import ESCAPE, visible_length
 
 LONGEST = 2_000  # frames
 WIDEST = 600  # pixels; larger pictures are shrunk
+SILENT = 2.0  # seconds of drawing before it is shown how far it has come
 SMALLEST = 320  # pixels; smaller ones are enlarged by a whole number, as far as they stay below
 
 
@@ -58,7 +60,8 @@ def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int =
     if stage is None and not modes:
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
-    frames = list(_limit_frames(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    played = play_frames(agent, recipe, mode, episodes=episodes, seed=seed)
+    frames = list(_show_progress(_limit_frames(played)))
     if stage is None and frames[0].picture is None:
         raise RequestError(
             f"{recipe.name} cannot be drawn here: its render() returns nothing in the mode {mode!r}"
@@ -117,6 +120,15 @@ def _limit_frames(frames: Iterator[Frame]) -> Iterator[Frame]:
                 f"these episodes have more than {LONGEST:,} frames; ask for fewer episodes"
             )
         yield frame
+
+
+def _show_progress(frames: Iterator[Frame]) -> Iterator[Frame]:
+    """The same frames, counted on standard error or in the cell where they take long: MuJoCo draws
+    ten in a second."""
+    from tqdm.auto import tqdm
+
+    shown = in_notebook() or sys.stderr.isatty()
+    yield from tqdm(frames, "drawing", unit=" frames", leave=False, delay=SILENT, disable=not shown)
 
 
 def _same_size(frames: list[Frame]) -> list[Frame]:

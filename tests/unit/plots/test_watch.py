@@ -20,6 +20,7 @@ import rlbook
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots import save_gif, watch
+from rlbook.plots.films import animation
 from rlbook.plots.films.episode_frames import play_frames, render_modes
 from rlbook.plots.films.gif_writer import encode_gif
 from rlbook.plots.terminal import Terminal, picture_text, visible_length
@@ -257,6 +258,21 @@ def test_a_gif_has_as_many_frames_as_steps_and_one(tmp_path: Path, make_run: Any
         *[120] * (len(pictures) - 1),
         1200,
     ]
+
+
+def test_a_film_that_takes_long_counts_its_frames_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    watch(solved(), gif=tmp_path / "film.gif")
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(animation, "SILENT", 0.0)
+    watch(solved(), gif=tmp_path / "film.gif")
+    assert "drawing: 0 frames" in terminal.getvalue()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    watch(solved(), gif=tmp_path / "film.gif")
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
