@@ -6,8 +6,8 @@ equal to it.
 
 `rlbook.fast` has the table of fast forms. One has the signature of the plain form, is loaded at the
 first call, never where RLBOOK_PLAIN is set, and calls `forward.plain` wherever it cannot vouch for
-the same result: hooks, adapters, another dtype or device. A loss may have its gradient written out,
-which `rlbook.networks.optimizer.gradient_step` tries first.
+the same result: hooks, adapters, another dtype or device. Where RLBOOK_PLAIN is set from the start,
+the decorated function is the plain one itself, so that nothing stands between it and its caller.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _plain_only = bool(os.environ.get(PLAIN))
 
 def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
     """Decorates a plain function that stands in the table of `rlbook.fast`."""
+    if _plain_only:
+        plain.plain = plain  # type: ignore[attr-defined]
+        return plain
     fast: Callable[P, T] | None = None
 
     @functools.wraps(plain)
@@ -38,7 +41,7 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
         if _plain_only:
             return plain(*args, **kwargs)
         if fast is None:
-            fast = pkgutil.resolve_name(_table("FORMS")[_name(plain)])
+            fast = pkgutil.resolve_name(pkgutil.resolve_name("rlbook.fast:FORMS")[name_of(plain)])
             assert fast is not None
         return fast(*args, **kwargs)
 
@@ -46,26 +49,9 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
     return either
 
 
-def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The gradient step of a loss whose gradient is written out; None for any other loss, and where
-    RLBOOK_PLAIN is set."""
-    if _plain_only:
-        return None
-    name, table = _name(loss), _table("GRADIENTS")
-    if name not in table or _resolve(name) is not loss:
-        return None
-    return _resolve(table[name])
-
-
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """What a function is called in the tables of `rlbook.fast`."""
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
-
-
-def _table(name: str) -> dict[str, str]:
-    return pkgutil.resolve_name(f"rlbook.fast:{name}")
-
-
-_resolve = functools.cache(pkgutil.resolve_name)
 
 
 def plain_only() -> bool:

@@ -17,7 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from rlbook.fast_forms import plain_forms, plain_only
+ALL_PLAIN = os.environ.pop("RLBOOK_PLAIN", "")
+"""What the environment asks for. Tests of fast forms run them all the same, so that functions are
+decorated as if it did not."""
+
+from rlbook.fast_forms import plain_forms  # noqa: E402
+
+if ALL_PLAIN:
+    os.environ["RLBOOK_PLAIN"] = ALL_PLAIN  # for the processes that tests start
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
 gc.disable()  # until all tests are collected, which leaves no garbage worth looking for
@@ -63,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with plain_forms(plain_only() and not item.get_closest_marker("fast_form")):
+    with plain_forms(bool(ALL_PLAIN) and not item.get_closest_marker("fast_form")):
         return (yield)
 
 

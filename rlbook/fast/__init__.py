@@ -31,6 +31,7 @@ FORMS = {
     "rlbook.networks.mlp:with_second_head": "rlbook.fast.mlp:with_second_head",
     "rlbook.networks.noisy_linear:through": "rlbook.fast.mlp:through",
     "rlbook.networks.optimizer:adam": "rlbook.fast.flat_adam:adam",
+    "rlbook.networks.optimizer:gradient_step": "rlbook.fast.gradient_step:gradient_step",
     "rlbook.networks.optimizer:rmsprop": "rlbook.fast.flat_adam:rmsprop",
     "rlbook.networks.recurrent:RecurrentCore.forward": "rlbook.fast.recurrent:forward",
 }

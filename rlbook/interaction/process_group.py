@@ -20,7 +20,7 @@ import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from rlbook.errors import RequestError, TrainingError
 
@@ -78,12 +78,6 @@ def process_group() -> ProcessGroup | None:
     return _group
 
 
-def training_group() -> ProcessGroup | None:
-    """The processes of this run while all of them train; None elsewhere, as in an evaluation, which
-    the leader makes alone."""
-    return _group if _together else None
-
-
 def may_speak() -> bool:
     """Whether this process is the one that says why the run has failed: the first that fails, or
     before they are connected the leader."""
@@ -93,7 +87,6 @@ def may_speak() -> bool:
 
 
 _group: ProcessGroup | None = None
-_together = False
 
 
 class ProcessGroup:
@@ -106,6 +99,10 @@ class ProcessGroup:
     Raises:
         TrainingError: the others do not answer.
     """
+
+    training: ClassVar[ProcessGroup | None] = None
+    """The processes of this run while all of them train; None elsewhere, as in an evaluation, which
+    the leader makes alone."""
 
     def __init__(self, rank: int, size: int) -> None:
         import torch
@@ -138,12 +135,11 @@ class ProcessGroup:
     @contextlib.contextmanager
     def train_together(self, training: bool = True) -> Iterator[None]:
         """Inside, all processes train (or, with False, this one does something alone)."""
-        global _together
-        before, _together = _together, training
+        before, ProcessGroup.training = ProcessGroup.training, self if training else None
         try:
             yield
         finally:
-            _together = before
+            ProcessGroup.training = before
 
     def rows(self, count: int, group_size: int = 1) -> slice:
         """This process's rows of `count`, of which groups of neighbours stay together; empty where

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.data.replay import Transitions
-from rlbook.interaction.process_group import ProcessGroup, training_group
+from rlbook.interaction.process_group import ProcessGroup
 from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def take_rows(batch: R, rows: slice) -> R:
 def by_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
     """A function of each row of a batch, [B, ...], which the processes compute for their own rows;
     without gradients."""
-    group = training_group()
+    group = ProcessGroup.training
     if group is None:
         return function(batch)
     count = count_rows(batch)
@@ -179,7 +179,7 @@ def outputs_of_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
 def log_prob_by_rows(policy: Policy, batch: Batch) -> Tensor:
     """log π(a|s) of a batch without gradients, shaped like `batch.mask`, in nats; of a large policy
     each process computes its own rows."""
-    if training_group() is None or not policy.splits:
+    if ProcessGroup.training is None or not policy.splits:
         return policy.evaluate(batch, entropy=False)[0]
     with torch.no_grad():
         return by_rows(lambda rows: policy.evaluate(rows, entropy=False)[0], batch)
@@ -194,7 +194,7 @@ def act_on_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`policy.act` in training; a large policy acts in each process for its own rows. Where another
     program samples, the leader asks it for all of them."""
-    group = training_group()
+    group = ProcessGroup.training
     if group is not None and getattr(state, "remote", False):
         *found, after = group.lead(
             lambda: (*policy.act(obs, rng, state, action_mask), rng_state(rng))

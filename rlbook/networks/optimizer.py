@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.errors import TrainingError
-from rlbook.fast_forms import has_fast_form, written_gradient
-from rlbook.interaction.process_group import training_group
+from rlbook.fast_forms import has_fast_form
+from rlbook.interaction.process_group import ProcessGroup
 from rlbook.networks.data_parallel import split_step, sum_gradients, summed_gradients
 
 
@@ -70,6 +70,7 @@ R = TypeVar("R", bound=Rows)
 Split = Literal["rows", "outputs", "nothing"]
 
 
+@has_fast_form
 def gradient_step(
     optimizer: Optimizer,
     loss: Callable[[R], LossOutput],
@@ -97,7 +98,7 @@ def gradient_step(
     Returns:
         The loss's metrics, and "grad_norm", the gradient's L2 norm before clipping.
     """
-    group = training_group()
+    group = ProcessGroup.training
     if group is not None and split != "nothing":
         own = partial(
             gradient_step,
@@ -111,12 +112,6 @@ def gradient_step(
             return split_step(group, own, batch)
         with summed_gradients(group, 1.0):
             return own(batch)
-    if micro_batch_size is None and isinstance(loss, partial) and torch.is_grad_enabled():
-        written = written_gradient(loss.func)
-        if written is not None:
-            done = written(optimizer, batch, max_grad_norm, *loss.args, **loss.keywords)
-            if done is not None:
-                return done
     metrics: dict[str, Tensor] = {}
     if micro_batch_size is None or micro_batch_size >= len(batch):
         total, metrics = loss(batch)
@@ -254,7 +249,8 @@ class Adam:
                 assert parameter.grad is not None and master.grad is not None
                 master.grad.add_(parameter.grad)
                 parameter.grad.zero_()
-        sum_gradients([master.grad for master in self.masters if master.grad is not None])
+        if ProcessGroup.training is not None:
+            sum_gradients([master.grad for master in self.masters if master.grad is not None])
         limit, rate = math.inf if max_grad_norm is None else max_grad_norm, self.step_size
         norm = nn.utils.clip_grad_norm_(self.masters, limit, foreach=False)
         for settings, group in zip(self.torch.param_groups, self.parameters.values(), strict=True):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rlbook.agent import Agent, Metrics
 from rlbook.checks import crosses
 from rlbook.errors import TrainingError
-from rlbook.interaction.process_group import training_group
+from rlbook.interaction.process_group import ProcessGroup
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
@@ -44,7 +44,7 @@ class TrainingLoop:
         """The metrics of which a note says that they were not finite."""
         self.stopped = False
         """Whether a callback has asked to stop."""
-        self.group = training_group()
+        self.group = ProcessGroup.training
         if self.group is not None:
             self.group.received = self.trained._interrupts.received
         self.exchanged = -1  # how many exchanges there were after the last item

@@ -16,7 +16,7 @@ from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
 from rlbook.interaction.guards import LIFE_LOST, METRICS
-from rlbook.interaction.process_group import ProcessGroup, training_group
+from rlbook.interaction.process_group import ProcessGroup
 from rlbook.interaction.spaces import outermost_keeper
 
 PARTS = "processes"
@@ -93,7 +93,7 @@ class SplitVectorEnv(VectorWrapper):
         Raises:
             TrainingError: an environment failed in one of them, or the others do not take part.
         """
-        if training_group() is None:
+        if ProcessGroup.training is None:
             raise TrainingError(
                 f"these {self._count} environments are split over {self.group.size} processes, and"
                 " this one cannot step or save them while the others do something else"

@@ -13,7 +13,6 @@ from rlbook.data.replay import Transitions
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.interaction.process_group import ProcessGroup
-from rlbook.networks import data_parallel
 from rlbook.networks.data_parallel import (
     OwnRows,
     act_on_rows,
@@ -93,7 +92,7 @@ def test_a_process_without_rows_draws_as_many_numbers_as_the_others(
     """Two rows among three processes: the generators stay in step."""
     process, whole = group(3, rank), (np.array([1, 1]), np.zeros(2, dtype=np.float32))
     process.gather = lambda found: [None, whole]  # type: ignore[method-assign]
-    monkeypatch.setattr(data_parallel, "training_group", lambda: process)
+    monkeypatch.setattr(ProcessGroup, "training", process)
 
     class Draws:
         splits = True

@@ -29,7 +29,7 @@ from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed
-from rlbook.interaction.process_group import training_group
+from rlbook.interaction.process_group import ProcessGroup
 from rlbook.networks.build import build_layers, plain_spec
 from rlbook.networks.critics import Critics
 from rlbook.networks.data_parallel import split_step
@@ -170,7 +170,7 @@ class ReplayAgent(Agent):
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
-        group = training_group()
+        group = ProcessGroup.training
         for optimizer in (self.critic_optimizer, self.actor_optimizer):
             optimizer.learning_rate = checks.value_at(self.config.learning_rate, self.progress)
         with products(self.config.matmul_precision):
