@@ -50,24 +50,19 @@ class Critics(nn.Module):
         )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """Q of every discrete action, [B, O] → [K, B, A]; or of box actions [B, A], → [K, B]."""
+        """Q(s, a) of given actions, int64 [B] or box [B, A]: [B, O] → [K, B]; without them Q(s, ·)
+        of all discrete ones: [K, B, A]."""
         networks = [cast(MLP, network) for network in self.networks]
-        if self.filters is not None:
+        box = [] if self.discrete or action is None else [action]
+        if self.filters is None:
+            q = torch.stack(side_by_side(networks, torch.cat([obs, *box], -1) if box else obs))
+        else:
             seen = [cast(FeatureNetwork, filters).features(obs) for filters in self.filters]
-            if action is not None:
-                seen = [torch.cat([features, action], -1) for features in seen]
-            q = torch.stack([each(x) for each, x in zip(networks, seen, strict=True)])
-            return q if action is None else q.squeeze(-1)
-        if action is None:
-            return torch.stack(side_by_side(networks, obs))
-        return torch.stack(side_by_side(networks, torch.cat([obs, action], -1))).squeeze(-1)
-
-    def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Q(s, a) of given actions, int64 [B] or box [B, A]: [B, O] → [K, B]."""
-        if not self.discrete:
-            return self(obs, action)
-        q = self(obs)  # [K, B, A]
-        return q.gather(-1, action.expand(len(q), -1)[..., None]).squeeze(-1)
+            inputs = [torch.cat([features, *box], -1) for features in seen] if box else seen
+            q = torch.stack([each(x) for each, x in zip(networks, inputs, strict=True)])
+        if self.discrete and action is not None:
+            q = q.gather(-1, action.to(q.device).expand(len(q), -1)[..., None])
+        return q if action is None else q.squeeze(-1)
 
 
 @torch.no_grad()

@@ -122,7 +122,7 @@ def iql_critic_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLCon
     with torch.no_grad():
         next_value = networks.value(batch.next_obs).squeeze(-1)  # [B]
     target = td_target(batch.reward, batch.terminated, next_value, config.gamma)  # [B]
-    q = networks.critics.evaluate(batch.obs, batch.action)  # [2, B]
+    q = networks.critics(batch.obs, batch.action)  # [2, B]
     loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
@@ -130,7 +130,7 @@ def iql_critic_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLCon
 @torch.no_grad()
 def recorded_q(networks: IQLNetworks, batch: Transitions) -> Tensor:
     """min_k Q⁻_k(s, a) of the recorded pairs: [B], in reward units, without gradient."""
-    return networks.target.evaluate(batch.obs, batch.action).amin(0)
+    return networks.target(batch.obs, batch.action).amin(0)
 
 
 @dataclass(frozen=True)

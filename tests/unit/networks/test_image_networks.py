@@ -92,7 +92,7 @@ def test_critics_of_images_evaluate_each_with_filters_of_its_own(actions: Any) -
     generator = torch.Generator().manual_seed(0)
     critics = Critics(space, actions, generator, count=2, hidden_sizes=(8,))
     seen, chosen = frames(space, 4), torch.from_numpy(np.stack([actions.sample()] * 4))
-    q = critics.evaluate(seen, chosen)
+    q = critics(seen, chosen)
     assert q.shape == (2, 4) and not torch.equal(q[0], q[1])
     assert critics.filters is not None and len(critics.filters) == 2
 

@@ -73,7 +73,7 @@ def ddpg_critic_loss(
         next_action = networks.actor_target(rows.next_obs).tanh()  # [B, A]
         next_q = networks.target(rows.next_obs, next_action)[0]  # [B]
     target = td_target(rows.reward, rows.terminated, next_q, config.gamma)  # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)[0]  # [B]
+    q = networks.critics(rows.obs, rows.action)[0]  # [B]
     loss = squared_value_loss(q, target)
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 

@@ -62,6 +62,8 @@ class DeterministicAgent(ReplayAgent):
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
         self.critic_optimizer = self.make_optimizer(self.critics)
         self.actor_optimizer = self.make_optimizer(self.actor)
+        networks = DeterministicNetworks(self.actor, self.critics, self.target, self.actor_target)
+        self.trained_networks = networks
 
     @torch.inference_mode()
     def choose(
@@ -72,11 +74,6 @@ class DeterministicAgent(ReplayAgent):
     ) -> np.ndarray:
         action = as_array(self.actor(torch.from_numpy(observation)).tanh())
         return add_noise(action, uniform, self.config.exploration_noise)
-
-    @property
-    def trained_networks(self) -> DeterministicNetworks:
-        """What an update changes."""
-        return DeterministicNetworks(self.actor, self.critics, self.target, self.actor_target)
 
     def networks(self) -> dict[str, nn.Module]:
         return self.trained_networks._asdict()

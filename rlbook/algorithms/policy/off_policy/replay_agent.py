@@ -155,10 +155,7 @@ class ReplayAgent(Agent):
         """The lowest Q of the greedy action: [N, ...] → [N], in reward units, without entropies."""
         seen = np.asarray(self.adapt_observations(observations), dtype=np.float32)
         action, obs = torch.from_numpy(self.choose(seen, None)), torch.from_numpy(seen)
-        if not self.discrete:
-            return as_array(self.critics(obs, action).amin(0))
-        q = self.critics(obs).amin(0)  # [N, A]
-        return as_array(q.gather(-1, action.to(q.device)[:, None]).squeeze(-1))
+        return as_array(self.critics(obs, action).amin(0))
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)
@@ -171,8 +168,8 @@ class ReplayAgent(Agent):
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         group = ProcessGroup.training
-        for optimizer in (self.critic_optimizer, self.actor_optimizer):
-            optimizer.learning_rate = checks.value_at(self.config.learning_rate, self.progress)
+        rate = checks.value_at(self.config.learning_rate, self.progress)
+        self.critic_optimizer.learning_rate = self.actor_optimizer.learning_rate = rate
         with products(self.config.matmul_precision):
             for batch in self.minibatches(self.config.gradient_steps):
                 self.updates += 1

@@ -94,7 +94,7 @@ def sac_critic_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfi
             networks, networks.target, rows.next_obs, batch.next_noise, next_mask
         )
     target = td_target(rows.reward, rows.terminated, next_value, config.gamma)  # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)  # [2, B]
+    q = networks.critics(rows.obs, rows.action)  # [2, B]
     loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
@@ -219,11 +219,8 @@ class SAC(ReplayAgent):
         self.temperature = temperature.to(parts.device)
         self.critic_optimizer = self.make_optimizer(self.critics)
         self.actor_optimizer = self.make_optimizer(self.actor, self.temperature)
-
-    @property
-    def trained_networks(self) -> SACNetworks:
-        """What an update changes."""
-        return SACNetworks(self.actor, self.critics, self.target, self.temperature)
+        networks = SACNetworks(self.actor, self.critics, self.target, self.temperature)
+        self.trained_networks = networks
 
     @torch.inference_mode()
     def choose(

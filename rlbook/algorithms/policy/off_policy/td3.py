@@ -82,7 +82,7 @@ def td3_critic_loss(
         action = smoothed_action(action, noise, config.target_noise_clip)  # [B, A]
         next_q = networks.target(rows.next_obs, action).amin(0)  # [B]
     target = td_target(rows.reward, rows.terminated, next_q, config.gamma)  # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)  # [2, B]
+    q = networks.critics(rows.obs, rows.action)  # [2, B]
     loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
