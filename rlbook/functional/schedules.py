@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
@@ -71,10 +72,10 @@ class _NumberedSchedule:
         """The value at this progress; `count` is for an inverse schedule."""
         return scheduled_value(self.numbers, progress, count)
 
-    @property
+    @cached_property
     def numbers(self) -> Numbers:
         """The schedule as plain numbers, for compiled code."""
-        return Numbers(self.kind, *map(float, vars(self).values()))
+        return Numbers(self.kind, *(float(getattr(self, item.name)) for item in fields(self)))
 
     @property
     def range(self) -> tuple[float, float]:
@@ -83,7 +84,7 @@ class _NumberedSchedule:
         return min(ends), max(ends)
 
     def __str__(self) -> str:
-        numbers = ", ".join(repr(float(number)) for number in vars(self).values())
+        numbers = ", ".join(repr(float(getattr(self, item.name))) for item in fields(self))
         return f"{type(self).__name__.lower()}({numbers})"
 
 
