@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from random_masks import RandomMasks
 
+from rlbook.agent import Step
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.interaction.loop import act_step_reset
@@ -62,6 +63,11 @@ def agent_in(
 
 def collect(agent: Any, interaction: VectorInteraction, steps: int) -> None:
     """Fills the rollout and does not learn."""
-    taken = act_step_reset(interaction, agent.act, agent.collect, agent.begin)
+
+    def add(step: Step) -> None:
+        agent.rollout_data.add(step, agent._log_prob, agent._acting)
+        agent._acting.forget(step.terminated | step.truncated)
+
+    taken = act_step_reset(interaction, agent.act, add, agent.begin)
     for _ in range(steps):
         next(taken)

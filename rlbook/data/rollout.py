@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -19,6 +19,13 @@ class Share(TypedDict, total=False):
 
     mask: Tensor
     average: Average
+
+
+class Remembers(Protocol):
+    """What remembers the episodes in progress."""
+
+    before: Tensor | None
+    """[N, S], the recurrent state from which the last action was chosen."""
 
 
 @dataclasses.dataclass
@@ -201,9 +208,9 @@ class Rollout:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def add(self, step: Step, log_prob: np.ndarray, state: Tensor | None = None) -> None:
+    def add(self, step: Step, log_prob: np.ndarray, memory: Remembers | None = None) -> None:
         """Adds a step: its actions' log-probability [N], and what a recurrent network remembered
-        before it [N, S]."""
+        before it, which its memory still has."""
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
@@ -213,8 +220,9 @@ class Rollout:
             step = step._replace(info=None, next_action_mask=None, final_reward=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
-        if state is not None:
-            self.states.append(state)
+        if memory is not None:
+            assert memory.before is not None
+            self.states.append(memory.before)
         if final_reward is not None:  # [N], of each episode's last step; NaN: it has not ended
             last = np.sum([step.valid for step in self.steps], axis=0) - 1
             for time in np.unique(last[~np.isnan(final_reward)]):

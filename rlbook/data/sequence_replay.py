@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,15 +29,9 @@ from rlbook.agent import State, Step
 from rlbook.checks import check_memory, saved_array
 from rlbook.data.frame_store import FrameStore
 from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.data.rollout import Remembers
 from rlbook.functional.averages import Average, given_weights
 from rlbook.functional.rainbow import n_step_reward
-
-
-class Remembers(Protocol):
-    """What remembers the episodes in progress."""
-
-    before: Tensor | None
-    """[N, Z], the recurrent state from which the last action was chosen."""
 
 
 @dataclass(frozen=True)

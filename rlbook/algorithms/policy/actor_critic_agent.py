@@ -43,7 +43,10 @@ class ActorCriticAgent(PolicyAgent):
         return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
-        self.collect(step)
+        memory = self._acting if self.remembers else None
+        self.rollout_data.add(step, self._log_prob, memory)
+        if memory is not None:
+            memory.forget(step.terminated | step.truncated)
         full = len(self.rollout_data) == self.config.rollout_steps
         if not (full if self.rollout == "steps" else self.round_over(step)):
             return {}

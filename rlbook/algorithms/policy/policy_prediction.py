@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import NO_STATE, Agent, Sampler, Step
+from rlbook.agent import NO_STATE, Agent, Sampler
 from rlbook.data.rollout import Rollout
 from rlbook.llm.generation.generate import write
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -46,15 +46,6 @@ class PredictingAgent(Agent):
         """What the policy acts with outside training. Of a recurrent one whoever lets it play keeps
         the memory."""
         return None if self.remembers else self.policy.initial_state()
-
-    def collect(self, step: Step) -> None:
-        """Adds a step to the rollout, with what a recurrent policy remembered before it. What it
-        remembers of episodes that have ended is dropped."""
-        if not self.remembers:
-            self.rollout_data.add(step, self._log_prob)
-            return
-        self.rollout_data.add(step, self._log_prob, self._acting.before)
-        self._acting.forget(step.terminated | step.truncated)
 
     def predict(
         self,

@@ -148,7 +148,10 @@ class Reinforce(PolicyAgent):
         super().__init__(env, config, seed, parts)
 
     def learn(self, step: Step) -> Metrics:
-        self.collect(step)
+        memory = self._acting if self.remembers else None
+        self.rollout_data.add(step, self._log_prob, memory)
+        if memory is not None:
+            memory.forget(step.terminated | step.truncated)
         if not self.round_over(step):
             return {}
         batch = self.prepare()
