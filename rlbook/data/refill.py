@@ -130,8 +130,6 @@ class DynamicSampling:
             The episodes to learn from, None until there are enough, and the share of the groups
             that were left out.
         """
-        if self.refill.rounds == 1 and not self.spread.share:
-            return batch, {}
         keep = self.spread.keep(returns)
         if self.refill.rounds > 1:
             keep = keep & differ(returns, self.refill.group_size)

@@ -40,7 +40,7 @@ from rlbook.algorithms.policy.episode_rewards import EpisodeReward, episode_rewa
 from rlbook.algorithms.policy.episode_scores import score_episodes, weight_by_importance
 from rlbook.algorithms.policy.grpo_config import METRICS, GRPOConfig
 from rlbook.algorithms.policy.kl_penalty import KLControl, loss_penalty
-from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.recorded_groups import IDLE_WITH_RECORDED, check_recorded, fit_groups
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
@@ -55,7 +55,7 @@ from rlbook.functional.policy_losses import (
     regularised_loss,
 )
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy
 
 
@@ -124,7 +124,14 @@ def grpo_update(
     step_loss, metrics = partial(loss or grpo_loss, policy, config=config), []
     for _ in range(config.epochs):
         for minibatch in minibatches(batch, config.batch_size or len(batch), rng):
-            metrics.append(weighted_step(optimizer, step_loss, minibatch, config))
+            step = gradient_step(
+                optimizer,
+                step_loss,
+                minibatch.weigh(config.averaging()),
+                micro_batch_size=config.micro_batch_size,
+                max_grad_norm=config.max_grad_norm,
+            )
+            metrics.append(step)
     return mean_metrics(metrics)
 
 
@@ -188,7 +195,8 @@ class GRPO(PolicyAgent):
     @property
     def settings(self) -> GRPOConfig:
         moved = {} if self.config.kl_band is None else {"kl_coef": self.control.kl_coef}
-        return self.config.resolve(self.progress, **moved)
+        resolves = moved or self.scheduled
+        return self.config.resolve(self.progress, **moved) if resolves else self.config
 
     @property
     def may_be_best(self) -> bool:  # type: ignore[override]
@@ -209,8 +217,10 @@ class GRPO(PolicyAgent):
     def prepare(self) -> tuple[Batch | None, Metrics]:
         """The round as rows to train on; with `refill` those of several rounds, and None until
         there are enough."""
-        parts = self.reference, self.reward, self.sampling
-        return grpo_rows(self.policy, self.rollout_data, self.settings, *parts)
+        config = self.settings
+        sampling = self.sampling if config.refill > 1 or config.min_spread else None
+        parts = self.reference, self.reward, sampling
+        return grpo_rows(self.policy, self.rollout_data, config, *parts)
 
     def update(self, batch: Batch) -> Metrics:
         rate, config = self.anneal(), self.settings

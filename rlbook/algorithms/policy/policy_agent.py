@@ -28,6 +28,7 @@ from rlbook.checks import check_memory, value_at
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
+from rlbook.functional.schedules import Schedule
 from rlbook.networks.build import build_policy, refuse_idle
 from rlbook.networks.data_parallel import act_on_rows, log_prob_by_rows
 from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam, gradient_step
@@ -77,6 +78,7 @@ class PolicyAgent(PredictingAgent):
             raise RequestError(f"reference has no effect {self.without_reference}")
         rate = value_at(self.config.learning_rate, 0.0)
         self.optimizer = self.make_optimizer([self.parameter_group(self.policy)], rate)
+        self.scheduled = any(isinstance(value, Schedule) for value in vars(config).values())
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device, self.policy.state_size)
@@ -173,7 +175,7 @@ class PolicyAgent(PredictingAgent):
     @property
     def settings(self) -> Any:
         """The config with its schedules at this point of training."""
-        return self.config.resolve(self.progress)
+        return self.config.resolve(self.progress) if self.scheduled else self.config
 
     def state_dict(self) -> State:
         return {

@@ -217,7 +217,8 @@ class PPO(ActorCriticAgent):
     @property
     def settings(self) -> PPOConfig:
         moved = {} if self.config.kl_target is None else {"kl_coef": self.penalty.coef}
-        return self.config.resolve(self.progress, **moved)
+        resolves = moved or self.scheduled
+        return self.config.resolve(self.progress, **moved) if resolves else self.config
 
     def prepare(self) -> tuple[Batch, Metrics]:
         reward, data, config = self.rewards(), self.rollout_data, self.config
