@@ -138,7 +138,9 @@ class ReplayBuffer:
         if self.frames is not None:
             for name in ("obs", "next_obs"):
                 chosen[name] = self.frames.observations(chosen[name])
-        return Transitions(**chosen).each(lambda field: to_device(field, self.device))
+        return Transitions(
+            **{name: to_device(field, self.device) for name, field in chosen.items()}
+        )
 
     def newest(self, count: int) -> NDArray[np.int64]:
         """The indices of the latest `count` transitions, the oldest first."""

@@ -7,6 +7,7 @@ two ways of computing the same logits draw the same actions.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,12 +63,12 @@ class Distribution(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Categorical:
-    """A categorical distribution over A actions; logits [..., A]."""
+    """A categorical distribution over A actions."""
 
-    def __init__(self, logits: Tensor) -> None:
-        self.logits = logits
-        self._log_probs: Tensor | None = None
+    logits: Tensor  # [..., A]
+    _log_probs: Tensor | None = field(default=None, init=False, repr=False)
 
     @property
     def log_probs(self) -> Tensor:
