@@ -19,7 +19,7 @@ from rlbook.data.frame_store import FrameStore
 from rlbook.data.n_step import NStep
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.functional.averages import Average, given_weights, per_token
+from rlbook.functional.averages import Average, per_token
 from rlbook.functional.rainbow import importance_weights
 
 
@@ -48,7 +48,7 @@ class RainbowMinibatch:
     @property
     def average(self) -> Average:
         """The mean over rows, weighted by their importance weights."""
-        return per_token if self.weight is None else given_weights(self.weight / len(self))
+        return per_token if self.weight is None else self.weight / len(self)
 
 
 class RainbowReplay(ReplayBuffer):
@@ -125,7 +125,7 @@ class RainbowReplay(ReplayBuffer):
             with torch.no_grad():
                 next_q = successors(rows.next_obs)
             batch = RainbowMinibatch(rows, next_q, discount, weight, places)
-            if together == 1:
+            if drawn == size:
                 yield batch
             else:
                 yield from (batch[first : first + size] for first in range(0, drawn, size))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import State, Step
-from rlbook.functional.averages import Average, given_weights, per_token
+from rlbook.functional.averages import Average, Weighting, per_token
 
 
 class Share(TypedDict, total=False):
@@ -64,16 +64,16 @@ class Batch:
         `rlbook.functional.averages.weighted_sum` and for losses."""
         if self.weight is None:
             return {}
-        return {"mask": self.mask, "average": given_weights(self.weight)}
+        return {"mask": self.mask, "average": self.weight}
 
     @property
     def step_share(self) -> Share:
         """As `share`, for a mean in which all steps that count weigh alike: what is logged."""
         if self.step_weight is None:
             return self.share
-        return {"mask": self.mask, "average": given_weights(self.step_weight)}
+        return {"mask": self.mask, "average": self.step_weight}
 
-    def weigh(self, average: Average) -> Batch:
+    def weigh(self, average: Weighting) -> Batch:
         """The same rows, with what each element weighs in the loss and in what is logged."""
         plain = None if average is per_token else per_token(self.mask)
         return dataclasses.replace(self, weight=average(self.mask), step_weight=plain)

@@ -30,7 +30,7 @@ from rlbook.checks import check_memory, saved_array
 from rlbook.data.frame_store import FrameStore
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.data.rollout import Remembers
-from rlbook.functional.averages import Average, given_weights
+from rlbook.functional.averages import Average
 from rlbook.functional.rainbow import n_step_reward
 
 
@@ -78,7 +78,7 @@ class SequenceMinibatch:
     @property
     def average(self) -> Average:
         """The mean over the steps that count."""
-        return given_weights(self.weight / len(self))
+        return self.weight / len(self)
 
 
 class SequenceReplay(ReplayBuffer):

@@ -2,7 +2,7 @@
 
 An average turns a mask into weights, so that loss = (values * weights).sum(). The losses of
 micro-batches then add up to that of the whole batch: compute the weights once for the whole batch
-and give each micro-batch its rows of them (`given_weights`).
+and give each micro-batch its rows of them in place of the average.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from torch import Tensor
 
 from rlbook.functional._shapes import same_shape, where_masked
 
-Average = Callable[[Tensor], Tensor]
+Weighting = Callable[[Tensor], Tensor]
 """mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask).
 
 A quotient of a bool mask and a count is float32. For values of float64 `weighted_sum` gives the
 mask as 0 and 1 in float64, so that the weights are float64, too.
+"""
+
+Average = Weighting | Tensor
+"""How to weight, or the weights [B] or [B, T] themselves: those of the whole batch for the rows of
+a micro-batch, or importance weights. Outside the mask they do not count.
 """
 
 
@@ -52,7 +57,7 @@ def per_sequence(mask: Tensor) -> Tensor:
     return mask / (length.clamp(min=1) * (length > 0).sum().clamp(min=1))
 
 
-def constant(divisor: float) -> Average:
+def constant(divisor: float) -> Weighting:
     """The sum over all elements, divided by B * divisor.
 
     A token of a long answer then weighs as much as a token of a short one.
@@ -73,22 +78,6 @@ def constant(divisor: float) -> Average:
     return average
 
 
-def given_weights(weights: Tensor) -> Average:
-    """Weights computed earlier: those of the whole batch, for the rows of a micro-batch; or
-    importance weights.
-
-    Args:
-        weights: [B] or [B, T], float; the share of each element in the sum.
-    """
-
-    def average(mask: Tensor) -> Tensor:
-        mask = mask.bool()
-        same_shape(mask=mask, weights=weights)
-        return where_masked(weights, mask)
-
-    return average
-
-
 def weighted_sum(
     values: Tensor, mask: Tensor | None = None, average: Average = per_token
 ) -> Tensor:
@@ -97,8 +86,11 @@ def weighted_sum(
     Args:
         values: [B] or [B, T]; finite outside the mask too (mask what goes in, not what comes out).
         mask: same shape, bool; True marks the elements that count. None means all.
-        average: mask → weights.
+        average: mask → weights, or the weights.
     """
+    if isinstance(average, Tensor):
+        same_shape(values=values, weights=average, mask=mask)
+        return (values * where_masked(average, mask)).sum()
     same_shape(values=values, mask=mask)
     if mask is None:
         if values.numel() and (average is per_token or average is per_sequence):

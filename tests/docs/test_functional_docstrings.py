@@ -16,7 +16,6 @@ MODULES = sorted(
 )
 WITHOUT_SOURCE = {
     "weighted_sum",
-    "given_weights",
     "backward_sum",
     "sequence_log_prob",
     "mean_log_prob",

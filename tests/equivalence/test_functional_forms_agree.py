@@ -9,7 +9,6 @@ from closeness import assert_near, largest, near
 
 from rlbook.functional.averages import (
     constant,
-    given_weights,
     per_sequence,
     per_token,
     weighted_sum,
@@ -116,7 +115,7 @@ def test_micro_batches_add_up_to_the_batch_in_loss_and_gradient(loss_and_inputs,
                     first[rows],
                     *(t[rows] for t in rest),
                     mask=mask[rows],
-                    average=given_weights(weights[rows]),
+                    average=weights[rows],
                 )
             )
             start += size
@@ -149,7 +148,7 @@ def test_preference_pairs_add_up_too(loss):
     assert_near(whole, alone.mean(), terms=6 * 4, size=size)
     weights = per_token(torch.ones(6, dtype=torch.float64))
     parts = [
-        loss(*(t[rows] for t in pairs), average=given_weights(weights[rows]))
+        loss(*(t[rows] for t in pairs), average=weights[rows])
         for rows in (slice(0, 2), slice(2, 6))
     ]
     assert_near(torch.stack(parts).sum(), whole, terms=6 * 4, size=size)

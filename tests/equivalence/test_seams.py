@@ -27,7 +27,7 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.advantages import group_advantage
-from rlbook.functional.averages import Average, constant, given_weights, per_sequence, per_token
+from rlbook.functional.averages import Weighting, constant, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.llm.environments.token_env import Addition, AdditionVector, TokenVectorEnv
 from rlbook.llm.generation.generate import generate
@@ -280,7 +280,7 @@ def test_a_longer_prompt_beside_it_changes_no_row(policy: LanguageModelPolicy) -
 )
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_the_gradient_does_not_depend_on_the_micro_batch_split(
-    policy: LanguageModelPolicy, average: Average, size: int
+    policy: LanguageModelPolicy, average: Weighting, size: int
 ) -> None:
     batch = ragged_batch()
     advantage = torch.linspace(-1.0, 1.0, len(batch))[:, None].expand(batch.action.shape)
@@ -299,7 +299,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch_split(
                 old[part],
                 advantage[part],
                 mask=batch.mask[part],
-                average=given_weights(weights[part]),
+                average=weights[part],
             )
             total = total + torch.cat(
                 [g.reshape(-1) for g in torch.autograd.grad(loss, list(policy.model.parameters()))]

@@ -32,7 +32,7 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
 from rlbook.checks import non_negative, positive, value_at
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import Average, given_weights, weighted_sum
+from rlbook.functional.averages import Weighting, weighted_sum
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -85,12 +85,10 @@ def co_distillation_loss(
         config: hyper-parameters.
     """
     batch, peer, temperature = rows.batch, rows.peer, config.soft_temperature
-    mask, average = batch.mask, given_weights(rows.weight)
+    mask, average = batch.mask, rows.weight
     logits = logits_of(policy, batch)
     log_prob = Categorical(logits).log_prob(batch.action.where(mask, 0))
-    hard = negative_log_likelihood_loss(
-        log_prob, mask=rows.own, average=given_weights(rows.own_weight)
-    )
+    hard = negative_log_likelihood_loss(log_prob, mask=rows.own, average=rows.own_weight)
     soft = soft_label_loss(logits, peer, temperature=temperature, mask=mask, average=average)
     total = config.hard_coef * hard + config.soft_coef * soft
     agreed = (logits.argmax(-1) == peer.argmax(-1)).to(soft.dtype)
@@ -115,7 +113,7 @@ class StudentRows:
     adds_up: ClassVar[bool] = True
 
     @staticmethod
-    def from_batch(batch: Batch, own: Tensor, peer: Tensor, average: Average) -> StudentRows:
+    def from_batch(batch: Batch, own: Tensor, peer: Tensor, average: Weighting) -> StudentRows:
         each, half = (average(mask.to(peer.dtype)) for mask in (batch.mask, own))
         return StudentRows(batch, own, peer, each, half)
 

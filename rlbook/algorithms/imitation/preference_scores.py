@@ -14,7 +14,7 @@ from torch import Tensor
 from rlbook.agent import Data
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import Average, given_weights, per_token
+from rlbook.functional.averages import Average, per_token
 from rlbook.networks.data_parallel import outputs_of_rows
 from rlbook.networks.policy import as_array, module_device
 from rlbook.networks.reward_network import RewardNetwork, members_of
@@ -68,7 +68,7 @@ def member_averages(
     rows = len(batch.sizes if isinstance(batch, RankedBatch) else batch[0])
     drawn = rng.multinomial(rows, np.full(rows, 1.0 / rows), members)
     shares = torch.from_numpy(drawn / rows).to(device, torch.get_default_dtype())
-    return [given_weights(share) for share in shares]
+    return list(shares)
 
 
 @torch.no_grad()

@@ -47,7 +47,6 @@ from rlbook.algorithms.policy.preference_pairs import (
 )
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.errors import RequestError
-from rlbook.functional.averages import given_weights
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
@@ -111,10 +110,7 @@ def dpo_loss(
         (chosen, rejected),
         (reference_log_prob(better, config), reference_log_prob(worse, config)),
     )
-    average, share = (
-        given_weights(torch.full_like(chosen, 1.0 / pairs.count)),
-        len(chosen) / pairs.count,
-    )
+    average, share = torch.full_like(chosen, 1.0 / pairs.count), len(chosen) / pairs.count
     preference = pair_loss(config, *compared, mismatched_kl, average)
     nll = negative_log_likelihood_loss(log_prob, **better.share)
     total = preference + config.nll_coef * nll

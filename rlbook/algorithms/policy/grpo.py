@@ -45,7 +45,7 @@ from rlbook.algorithms.policy.recorded_groups import IDLE_WITH_RECORDED, check_r
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
-from rlbook.functional.averages import given_weights, weighted_sum
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import (
     clip_fraction,
@@ -146,7 +146,7 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
         old = torch.zeros_like(old)
     weight = batch.weight if batch.importance is None else batch.weight * batch.importance
     clip: Any = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
-    weighted = clip | {"average": given_weights(weight)}
+    weighted = clip | {"average": weight}
     if config.ratio == "cispo":
         policy_loss = clipped_weight_loss(new, old, batch.advantage, **weighted)
     else:

@@ -25,7 +25,7 @@ from rlbook.algorithms.policy.preference_pairs import (
 )
 from rlbook.data.labelled import LabelledBatch
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import given_weights, per_token, weighted_sum
+from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.post_training.kto_losses import labelled_kto_loss
 from rlbook.functional.post_training.preference_losses import implicit_reward
@@ -74,20 +74,20 @@ def labelled_loss(
         kl,
         beta=config.beta,
         good_weight=config.good_weight,
-        average=given_weights(rows.share),
+        average=rows.share,
     )
     nll = negative_log_likelihood_loss(log_prob, **episodes.share)
     total = preference + config.nll_coef * nll
     with torch.no_grad():
         reward, ratio = implicit_reward(whole, reference, config.beta), whole - reference
         right = ((ratio > kl) == rows.good).to(reward)
-        good, bad = given_weights(rows.share_of_good), given_weights(rows.share_of_bad)
+        good, bad = rows.share_of_good, rows.share_of_bad
         return LossOutput(
             total,
             {
                 "preference_loss": preference.detach(),
                 "nll": nll.detach(),
-                "accuracy": weighted_sum(right, average=given_weights(rows.share)),
+                "accuracy": weighted_sum(right, average=rows.share),
                 "reward_margin": weighted_sum(reward, average=good)
                 - weighted_sum(reward, average=bad),
                 "chosen_log_ratio": weighted_sum(ratio, average=good),

@@ -161,7 +161,7 @@ class AverageOptions(OptimizerOptions):
     # rows backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
-    def averaging(self) -> averages.Average:
+    def averaging(self) -> averages.Weighting:
         """The weights of the elements."""
         return averages.per_sequence if self.average == "sequence" else averages.per_token
 
@@ -175,7 +175,7 @@ class MinibatchOptions(AverageOptions):
     # number of elements per episode that average = constant divides by
     average_divisor: Annotated[int, positive_int] = 1
 
-    def averaging(self) -> averages.Average:
+    def averaging(self) -> averages.Weighting:
         if self.average == "constant":
             return averages.constant(self.average_divisor)
         return averages.per_sequence if self.average == "sequence" else averages.per_token

@@ -37,7 +37,7 @@ from rlbook.algorithms.policy.ppo_config import METRICS, PPOConfig
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import explained_variance, gae, normalize, whiten
-from rlbook.functional.averages import given_weights, per_token, weighted_sum
+from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
@@ -142,7 +142,7 @@ def ppo_loss(
     assert value is not None
     share = policy_share = batch.share
     if batch.importance is not None and batch.weight is not None:
-        policy_share = share | {"average": given_weights(batch.weight * batch.importance)}
+        policy_share = share | {"average": batch.weight * batch.importance}
     policy_loss = surrogate_loss(
         log_prob,
         batch.log_prob,

@@ -39,7 +39,7 @@ from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
 from rlbook.algorithms.policy.options import SeparateNetworkOptions, StepOptions
 from rlbook.checks import non_negative, open_unit_interval, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.functional.averages import given_weights, per_token, weighted_sum
+from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.functional.natural_gradient import (
     conjugate_gradient,
     fisher_vector_product,
@@ -78,7 +78,7 @@ def trpo_objective(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean ρ A, mean KL(π_old ‖ π) and the mean entropy, under the weights as they are."""
     assert batch.advantage is not None and batch.weight is not None
-    new, average = policy.distributions(batch), given_weights(batch.weight)
+    new, average = policy.distributions(batch), batch.weight
     loss = clipped_surrogate_loss(
         new.log_prob(batch.action),
         batch.log_prob,

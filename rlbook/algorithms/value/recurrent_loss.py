@@ -23,6 +23,7 @@ from torch import Tensor
 
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.sequence_replay import SequenceMinibatch
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.networks.optimizer import LossOutput
 from rlbook.networks.policy import full_precision
@@ -47,7 +48,7 @@ def recurrent_loss(
     target = recurrent_target(values.detach(), batch, double=config.double)
     value_loss = huber_loss if config.huber else squared_value_loss
     loss = value_loss(value, target, mask=batch.mask, average=batch.average)
-    mean_value = (value.detach() * batch.average(batch.mask)).sum()
+    mean_value = weighted_sum(value.detach(), batch.mask, batch.average)
     return LossOutput(loss, {"td_loss": loss.detach(), "q": mean_value})
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from closeness import assert_near, near
 
-from rlbook.functional.averages import given_weights
 from rlbook.functional.value_losses import (
     clipped_value_loss,
     double_q_target,
@@ -175,7 +174,4 @@ def test_importance_weights_of_prioritised_replay_weigh_each_error():
     value, target = torch.tensor([1.0, 5.0]), torch.zeros(2)
     weights = torch.tensor([0.5, 0.25]) / 2
     # every digit a binary one
-    assert (
-        huber_loss(value, target, average=given_weights(weights)).item()
-        == (0.5 * 0.5 + 0.25 * 4.5) / 2
-    )
+    assert huber_loss(value, target, average=weights).item() == (0.5 * 0.5 + 0.25 * 4.5) / 2
