@@ -24,7 +24,6 @@ from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-from rlbook.runs.serving import open_served_model
 
 SHORT: dict[str, Any] = {
     "steps": 4,
@@ -285,4 +284,3 @@ def test_an_exported_model_reads_the_texts_of_its_own_environment(
     export(tmp_path / "run", tmp_path / "model")
     again: Any = rlbook.make("Chat-v0", data=str(rows), model=str(tmp_path / "model")).unwrapped
     assert again.rules.context_length == env.rules.context_length == again.codec.limit
-    assert open_served_model(tmp_path / "run").context >= env.rules.context_length
