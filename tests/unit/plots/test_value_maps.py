@@ -71,6 +71,25 @@ def test_the_figure_shows_exactly_these_arrows_and_numbers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2.527, "2.53"), (-12.4, "−12.4"), (-300.0, "−300"), (-0.001, "0.00"), (12345.6, "12346")],
+)
+def test_a_number_in_a_cell_has_five_characters_where_that_is_possible(
+    value: float, text: str
+) -> None:
+    assert number(value) == text
+
+
+def test_a_maze_that_changes_is_drawn_as_it_was_at_the_runs_end() -> None:
+    maze: Any = {"env_kwargs": {"variant": "blocking", "change_at": 20}, "eval_every": 0}
+    before, after = (
+        value_map(rlbook.train("q_learning", "DynaMaze-v0", steps=steps, **maze)).board.walls
+        for steps in (10, 30)
+    )
+    assert (before != after).sum() == 2  # one way is closed, another opens
+
+
 def test_a_value_outside_of_a_given_span_is_at_its_end() -> None:
     chart = replace(value_map(planned(layout="S..G")), values=np.array([-1.0, 0.5, 2.0, np.nan]))
     np.testing.assert_array_equal(chart.shares((0.0, 1.0)), [0.0, 0.5, 1.0, np.nan])
