@@ -20,6 +20,8 @@ from rlbook.cli.output import training_summary
 from rlbook.diagnosis.summary import summary_sentences
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.runs.progress import bar_format
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -112,6 +114,16 @@ def test_defaults_that_do_not_solve_it_are_told_with_the_command_that_does() -> 
         if item.startswith("greedy")
     ]
     assert "rlbook train" not in line
+
+
+def test_a_mean_above_the_optimum_is_told_to_be_luck() -> None:
+    """The optimum of the slippery lake is 0.74 on average, and an episode is worth 0 or 1."""
+    run = Run(Request.build("ppo", "FrozenLake-v1"))
+    for mean, lucky in ((0.75, False), (0.8, True)):
+        run.metrics.append({"step": 0, "eval_return": mean})
+        last = summary_sentences(run)[-1]
+        assert last.startswith(f"greedy play solves it: {mean:.2f} of 0.74")
+        assert ("these episodes were lucky" in last) == lucky
 
 
 def test_a_run_that_was_stopped_by_its_return_says_so() -> None:
