@@ -329,7 +329,9 @@ def test_a_callback_saves_the_run_as_it_is(
             assert run.save(half) == half
             steps.append(run.steps)
 
+    # of several environments the episodes end together, and callbacks come to one after the other
     asked: dict[str, Any] = {"steps": 1500, "eval_episodes": 1}
+    asked["env_kwargs"] = {"max_episode_steps": 7}
     out = tmp_path / "run" if kept else None
     run = rlbook.train(algorithm, "Maze-v0", out=out, **{moment: save_once}, **asked)
     copy = rlbook.load(half)

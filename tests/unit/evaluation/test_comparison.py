@@ -17,6 +17,8 @@ from rlbook.evaluation.comparison import (
     improvements,
     interquartile_mean,
     probability_of_improvement,
+    settings_of,
+    short,
 )
 
 
@@ -140,6 +142,26 @@ def test_the_probability_of_improvement_counts_pairs(
 ) -> None:
     probability, (low, high) = probability_of_improvement([(np.array(first), np.array(second))])
     assert probability == expected and 0 <= low <= expected <= high <= 1
+
+
+def test_a_single_run_beside_several_has_one_score_in_every_resample() -> None:
+    several, single = np.array([-1.0, -2.0]), np.array([-5.0])
+    assert probability_of_improvement([(several, single)]) == (1.0, (1.0, 1.0))
+
+
+def test_runs_of_one_seed_whose_logs_differ_are_two(tmp_path: Path) -> None:
+    """As of two versions of the library, or of two machines; copies of a log count once."""
+    folders = [
+        write(tmp_path / str(score), 0, [{"step": 9, "eval_return": score}]) for score in (1.0, 2.0)
+    ]
+    (row,) = rlbook.compare(folders)
+    assert row.scores.tolist() == [1.0, 2.0]
+
+
+def test_a_seed_is_no_setting_and_a_long_value_is_cut() -> None:
+    config = {"algorithm": "ppo", "env": "Maze-v0", "seed": 3, "steps": 9}
+    assert settings_of(config | {"hyperparameters": {"clip": 0.1}}) == {"steps": 9, "clip": 0.1}
+    assert short("x" * 24) == "x" * 24 and short("x" * 25) == "x" * 23 + "…"
 
 
 def test_the_bootstrap_is_stratified_over_environments() -> None:
