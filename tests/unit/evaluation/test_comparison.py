@@ -149,6 +149,15 @@ def test_a_single_run_beside_several_has_one_score_in_every_resample() -> None:
     assert probability_of_improvement([(several, single)]) == (1.0, (1.0, 1.0))
 
 
+def test_kinds_without_a_common_environment_are_not_compared(tmp_path: Path) -> None:
+    report = [{"step": 9, "eval_return": 1.0}]
+    one, other = (write(tmp_path / name, 0, report) for name in ("one", "other"))
+    config = Path(other) / "config.yaml"
+    config.write_text(config.read_text().replace("Maze", "Catch").replace("q_learning", "dqn"))
+    rows = rlbook.compare([one, other])
+    assert [row.env for row in rows] == ["Maze-v0", "Catch-v0"] and improvements(rows) == []
+
+
 def test_runs_of_one_seed_whose_logs_differ_are_two(tmp_path: Path) -> None:
     """As of two versions of the library, or of two machines; copies of a log count once."""
     folders = [
