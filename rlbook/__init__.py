@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import opcode
 import sys
 from importlib.machinery import ModuleSpec
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -80,19 +79,11 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") or importlib.util.find_spec(f"rlbook.{name}") is not None:
         raise AttributeError(f"module 'rlbook' has no attribute {name!r}")  # `import` looks further
     registry = importlib.import_module("rlbook.registry")
-    if name in registry.class_names():  # `from rlbook import SAC`
-        return registry.find_class(name)
-    from rlbook.errors import UnknownImport, UnknownName
+    if name in (classes := registry.class_names()):  # `from rlbook import SAC`
+        return registry.agent_class(classes[name])
+    from rlbook.errors import missing_name
 
-    if _imports(sys._getframe(1)):  # an AttributeError would become Python's own ImportError
-        raise UnknownImport(f"cannot import {name!r} from rlbook{_hint(name)}", name=name)
-    raise UnknownName(f"module 'rlbook' has no attribute {name!r}{_hint(name)}")
-
-
-def _imports(frame: FrameType) -> bool:
-    """Whether a frame is about to take a name out of a module, as `from rlbook import Trainer`
-    does."""
-    return frame.f_code.co_code[frame.f_lasti] == opcode.opmap["IMPORT_FROM"]
+    raise missing_name("rlbook", name, _hint(name), sys._getframe(1))
 
 
 def _hint(name: str) -> str:

@@ -4,13 +4,14 @@ an exception says in one line, and where messages are shown."""
 from __future__ import annotations
 
 import errno
+import opcode
 import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TextIO
 
 
@@ -89,6 +90,20 @@ class UnknownName(ShortTraceback, AttributeError):
 
 class UnknownImport(ShortTraceback, ImportError):
     """What was to be imported is not there: one sentence that names what is."""
+
+
+def missing_name(module: str, name: str, hint: str, frame: FrameType) -> Exception:
+    """What a module's `__getattr__` raises for a name that the module does not have.
+
+    Args:
+        module, name: what was asked for what.
+        hint: ends the sentence.
+        frame: which asks. Of one at `from rlbook import Trainer`, an AttributeError would become
+            Python's own ImportError.
+    """
+    if frame.f_code.co_code[frame.f_lasti] == opcode.opmap["IMPORT_FROM"]:
+        return UnknownImport(f"cannot import {name!r} from {module}{hint}", name=name)
+    return UnknownName(f"module {module!r} has no attribute {name!r}{hint}")
 
 
 class UnknownArgument(ShortTraceback, TypeError):

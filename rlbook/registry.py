@@ -251,18 +251,6 @@ def class_names() -> dict[str, str]:
     return {place.split(":")[1]: name for name, place in ALGORITHMS.items()}
 
 
-def find_class(name: str) -> type[Agent]:
-    """The built-in algorithm class of this name, such as "PPO".
-
-    Raises:
-        AttributeError: there is none; the nearest name is given.
-    """
-    known = class_names()
-    if name not in known:
-        raise AttributeError(f"there is no algorithm class {name!r}{did_you_mean(name, known)}")
-    return agent_class(known[name])
-
-
 def register(name: str, agent: type[Agent]) -> None:
     """Registers a user-defined algorithm under a name, for `rlbook.algorithms()`, `table` and
     `train`.

@@ -21,9 +21,14 @@ class _CallableModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        from rlbook.registry import find_class
+        from rlbook.registry import agent_class, class_names
 
-        return find_class(name)
+        if name not in (known := class_names()):
+            from rlbook.checks import did_you_mean
+            from rlbook.errors import missing_name
+
+            raise missing_name(self.__name__, name, did_you_mean(name, known), sys._getframe(1))
+        return agent_class(known[name])
 
     def __dir__(self) -> list[str]:
         from rlbook.registry import class_names

@@ -23,6 +23,8 @@ OF_AN_ENVIRONMENT = {
     "seed": "env.reset(seed=1) seeds it, and in training rlbook.train(…, seed=1)",
     "wrappers": "wrap what rlbook.make returns",
     "wrapper_class": "wrap what rlbook.make returns",
+    "model": "a model's folder is for environments of texts, and a network of your own is"
+    " model={'network': MyFeatures}",
     "monitor_dir": "rlbook.train(…, out=folder) records returns and lengths",
     "frameskip": "rlbook.train(…, max_and_skip=4) repeats actions",
     "frame_stack": "it is an option of training: rlbook.train(…, frame_stack=4)",

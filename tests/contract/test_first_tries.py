@@ -278,6 +278,8 @@ def test_an_import_of_what_is_not_there_says_what_is(name: str, said: str) -> No
     with pytest.raises(ImportError, match=f"^cannot import '{name}' from rlbook; {said}"):
         exec(f"from rlbook import {name}", {})
     assert not hasattr(rlbook, name)
+    with pytest.raises(ImportError, match=r"'PPOO' from rlbook\.algorithms; did you mean 'PPO'"):
+        exec("from rlbook.algorithms import PPOO", {})
 
 
 @pytest.mark.parametrize(
@@ -354,6 +356,8 @@ def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
     with pytest.raises(AttributeError, match=r"^PPO has no 'load'; rlbook\.load\(folder\)\.agent"):
         made.load("folder")
     assert [*inspect.signature(made).parameters] == ["env", "config", "seed", "parts"]
+    with pytest.raises(rlbook.RequestError, match=r"a network of your own is model=\{'network'"):
+        rlbook.train("ppo", "CartPole-v1", model="MlpPolicy")
     with pytest.raises(rlbook.RequestError, match=r"all else is named, such as steps=10_000"):
         rlbook.train("ppo", "MlpPolicy", "CartPole-v1")  # type: ignore[call-overload]
     with pytest.raises(rlbook.RequestError, match=r"got dict; give its entries as arguments"):

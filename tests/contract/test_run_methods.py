@@ -372,7 +372,7 @@ def test_all_classes_come_from_one_place() -> None:
     for name, kind in rlbook.algorithms().items():
         assert getattr(rlbook.algorithms, kind.__name__) is kind, name
         assert kind.__name__ in dir(rlbook.algorithms)
-    with pytest.raises(AttributeError, match="no algorithm class 'PPOO'; did you mean 'PPO'"):
+    with pytest.raises(AttributeError, match="no attribute 'PPOO'; did you mean 'PPO'"):
         rlbook.algorithms.PPOO  # noqa: B018
 
 
