@@ -13,6 +13,7 @@ import pytest
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.main import main
+from rlbook.cli.output import width
 from rlbook.cli.usage import GROUPS, usage
 from rlbook.errors import RequestError
 
@@ -47,6 +48,12 @@ def test_the_usage_fits_the_terminal_and_keeps_examples_whole(
     assert "\0" not in text
     for group in GROUPS:
         assert f"{group.capitalize()}:" in lines
+
+
+def test_lines_are_no_longer_than_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, used in (("60", 60), ("100", 100), ("250", 100)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert width() == used
 
 
 def test_rlbook_alone_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
