@@ -23,6 +23,8 @@ from rlbook.plots.terminal import ESCAPE, visible_length
 LONGEST = 2_000  # frames
 WIDEST = 600  # pixels; larger pictures are shrunk
 SILENT = 2.0  # seconds of drawing before it is shown how far it has come
+LETTERS = 13  # pixels, of the line below a picture
+LETTERS_ACROSS = 32  # a wide picture's letters are this share of it: 11 pixels on a phone
 SMALLEST = 320  # pixels; smaller ones are enlarged by a whole number, as far as they stay below
 
 
@@ -75,7 +77,7 @@ def _gif_of(frames: list[Frame], stage: BoardStage | None, recipe: EnvRecipe) ->
         frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
     durations = [LAST if frame.over else pace for frame in frames]
-    width = max(round(font(13).getlength(caption_of(frame))) for frame in frames) + 16
+    width = max(round(font(LETTERS).getlength(caption_of(frame))) for frame in frames) + 16
     pictures = [picture(frame, width) for frame in _same_size(frames)]
     return encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256))
 
@@ -107,9 +109,12 @@ def picture(frame: Frame, width: int = 200) -> Image.Image:
             (larger * drawn.width, larger * drawn.height), Image.Resampling.NEAREST
         )
     drawn.thumbnail((WIDEST, WIDEST))
-    whole = Image.new("RGB", (max(width, drawn.width), drawn.height + 26), PAPER)
-    whole.paste(drawn, ((whole.width - drawn.width) // 2, 0))
-    ImageDraw.Draw(whole).text((8, drawn.height + 5), caption_of(frame), fill=INK, font=font(13))
+    across = max(width, drawn.width)
+    letters = max(LETTERS, min(across // LETTERS_ACROSS, LETTERS * across // width))
+    whole = Image.new("RGB", (across, drawn.height + 2 * letters), PAPER)
+    whole.paste(drawn, ((across - drawn.width) // 2, 0))
+    place = (8, drawn.height + 2 * letters // 5)
+    ImageDraw.Draw(whole).text(place, caption_of(frame), fill=INK, font=font(letters))
     return whole
 
 

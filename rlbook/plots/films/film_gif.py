@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from rlbook.plots.colours import GREY, INK, PAPER, mix_colours, readable_on
 from rlbook.plots.films.film import EMPTY, Cell, Film, arrow_outline, arrows_in
@@ -11,6 +11,9 @@ from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 WIDEST, LARGEST_CELL = 760, 68  # pixels
 FINER = 2  # drawn so many times larger, and shrunk: smooth edges
 HEAD, FOOT, MARGIN = 34, 34, 12  # pixels
+LINE = 18  # pixels from a line of the caption to the next
+NARROWEST = 320  # pixels that a line of the caption may always have
+BETWEEN = " · "  # the parts of a caption
 FAINT = 0.62
 EDGE = 1
 
@@ -45,25 +48,43 @@ def _picture(film: Film, cells: list[Cell], caption: str) -> Image.Image:
     _, large = board_image(film, cells)
     board = large.resize((large.width // FINER, large.height // FINER), Image.Resampling.LANCZOS)
     words = font(14), font(13)
+    lines = {
+        still.caption: _lines(still.caption, words[1], max(board.width, NARROWEST))
+        for still in film.stills
+    }
     longest = max(
         [
             words[0].getlength(film.title),
-            *(words[1].getlength(still.caption) for still in film.stills),
+            *(words[1].getlength(line) for told in lines.values() for line in told),
         ]
     )
     width = 2 * MARGIN + max(board.width, round(longest))
-    whole = Image.new("RGB", (width, HEAD + board.height + FOOT), PAPER)
+    foot = FOOT + LINE * (max(map(len, lines.values())) - 1)
+    whole = Image.new("RGB", (width, HEAD + board.height + foot), PAPER)
     whole.paste(board, ((width - board.width) // 2, HEAD))
     pen = ImageDraw.Draw(whole)
     pen.text((width / 2, HEAD / 2), film.title, fill=INK, font=words[0], anchor="mm")
-    pen.text(
-        (width / 2, HEAD + board.height + FOOT / 2),
-        caption,
-        fill=mix_colours(INK, GREY, 0.3),
-        font=words[1],
-        anchor="mm",
-    )
+    for place, line in enumerate(lines[caption]):
+        pen.text(
+            (width / 2, HEAD + board.height + FOOT / 2 + LINE * place),
+            line,
+            fill=mix_colours(INK, GREY, 0.3),
+            font=words[1],
+            anchor="mm",
+        )
     return whole
+
+
+def _lines(caption: str, letters: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """A caption in lines that are not longer than `width` pixels, broken between its parts."""
+    lines: list[str] = []
+    for part in caption.split(BETWEEN):
+        longer = BETWEEN.join([*lines[-1:], part])
+        if lines and letters.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
 
 
 def _draw_cell(

@@ -20,6 +20,9 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.algorithms.value.linear import LinearAgent
 from rlbook.errors import RequestError
 from rlbook.plots import animate, animate_learning, animate_planning
+from rlbook.plots.films import film_gif, gif_writer
+from rlbook.plots.films.animation import picture
+from rlbook.plots.films.episode_frames import Frame
 from rlbook.plots.films.film import EMPTY, GOAL, HOLE, WALL, arrow_outline, thin_stills
 from rlbook.plots.value_map import number
 from rlbook.registry import ALGORITHMS, agent_class
@@ -270,3 +273,28 @@ def test_a_bandits_film_shows_its_estimates() -> None:
     )
     np.testing.assert_array_equal(chart.values, run.agent.action_values())
     assert chart.policy.argmax() == chart.values.argmax() and (chart.policy == 0).sum() == 1
+
+
+def test_a_long_caption_has_as_many_lines_as_the_board_is_narrow() -> None:
+    letters = gif_writer.font(13)
+    caption = "step 14,924 · 500 episodes finished · largest change since the last picture 0.181"
+    wide = film_gif._lines(caption, letters, 1_000)
+    narrow = film_gif._lines(caption, letters, 320)
+    assert wide == [caption]
+    assert narrow == [
+        "step 14,924 · 500 episodes finished",
+        "largest change since the last picture 0.181",
+    ]
+    assert all(letters.getlength(line) <= 320 for line in narrow)
+
+
+@pytest.mark.parametrize(("width", "letters"), [(320, 13), (600, 18)])
+def test_the_line_below_a_wide_picture_is_as_legible_as_below_a_small_one(
+    width: int, letters: int
+) -> None:
+    frame = Frame(np.zeros((100, width, 3), dtype=np.uint8), None, 1, 7, None, 0.0, 1.5, over=True)
+    found = picture(frame)
+    assert found.size == (width, 100 + 2 * letters)
+    line = np.asarray(found.convert("L"))[100:]
+    rows = np.nonzero((line < 128).any(axis=1))[0]
+    assert 0.6 * letters < np.ptp(rows) + 1 < 1.1 * letters
