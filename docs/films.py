@@ -17,17 +17,17 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from picture_files import shrink, smallest_letters
+from picture_files import enlarge_letters, shrink, smallest_letters
 from pictures import make_small
 
 from rlbook.cli.main import main as cli
 from rlbook.plots.curves import plot_curves
-from rlbook.plots.figure import save_figure
+from rlbook.plots.figure import COLUMN, narrow_column, save_figure
 from rlbook.registry import ALGORITHMS
 
 FOLDER = Path(__file__).resolve().parent / "figures" / "films"
-WIDTH, FRAMES = 300, 14  # of a film: pixels and pictures
-SIZE = 5.2, 4.0  # of a curve, in inches: small, so that its letters can be read on a phone
+WIDTH, FRAMES = 290, 14  # of a film: pixels and pictures
+HEIGHT = 3.2  # of a curve, in inches; it is as wide as the column of a phone
 LARGEST = 100_000  # bytes of a film
 VALUES, PLAYED = "values", "played"
 RETURNS, ERRORS = "returns", "errors"
@@ -128,8 +128,9 @@ def command(*words: str) -> None:
 
 
 def draw_curve(run: str, shown: str, small: Path) -> None:
-    """The panel of a run's returns, or of the errors of its values, of the width of a curve."""
-    figure = plot_curves(run)
+    """The panel of a run's returns, or of the errors of its values, in the column of a phone."""
+    with narrow_column():
+        figure = plot_curves(run)
     panels = figure.axes
     chosen = panels[0] if shown == RETURNS else panels[1]
     for other in panels:
@@ -137,7 +138,8 @@ def draw_curve(run: str, shown: str, small: Path) -> None:
             other.remove()
     chosen.set_subplotspec(figure.add_gridspec(1, 1)[0])
     figure.supxlabel("")
-    figure.set_size_inches(*SIZE)
+    figure.set_size_inches(COLUMN, HEIGHT)
+    enlarge_letters(figure)
     save_figure(figure, small)
     shrink(small, smallest_letters(figure))
 

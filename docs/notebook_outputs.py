@@ -4,7 +4,8 @@ of them take ten minutes.
 
 What changes from run to run is left out: counts of executions, seconds, notes, and standard error,
 which has bars. Pictures have fewer colours. A notebook keeps a digest of the code that it was
-executed from: by this `make test` and the site know that its outputs are current. It also keeps how
+executed from: by this `make test` and the site know that its outputs are current. Its pictures'
+narrow forms are written into docs/figures/narrow/notebooks. It also keeps how
 a network's numbers are rounded where it was executed: there a slow test executes it again and
 compares the texts.
 """
@@ -17,14 +18,18 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 Notebook = dict[str, Any]
+DOCS = str(Path(__file__).resolve().parent)
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NOTES = re.compile(r"^note: .*\n", re.M)
+KEEP = """import sys; sys.path.append({!r}); import narrow_notebooks
+narrow_notebooks.keep_narrow_forms({!r})"""
 SETTINGS = {"OMP_NUM_THREADS": "1", "RLBOOK_QUIET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -60,13 +65,16 @@ def with_outputs(notebook: Notebook) -> Notebook:
     from printed import rounded_by
 
     executed: Any = nbformat.reads(json.dumps(notebook), as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
+    found = copy.deepcopy(notebook)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as narrow:
         place = {"metadata": {"path": folder}}
         client = NotebookClient(executed, timeout=600, kernel_name="python3", resources=place)
+        executed.cells.insert(0, nbformat.v4.new_code_cell(KEEP.format(DOCS, narrow)))
         client.execute(env=os.environ | SETTINGS)
-    found = copy.deepcopy(notebook)
-    for cell, run in zip(code_cells(found), code_cells(executed), strict=True):
-        cell["outputs"] = stored_outputs(run["outputs"])
+        del executed.cells[0]
+        for cell, run in zip(code_cells(found), code_cells(executed), strict=True):
+            cell["outputs"] = stored_outputs(run["outputs"])
+        store_narrow_forms(found, Path(narrow))
     found["metadata"]["rlbook"] = {"executed": digest(notebook), "rounded_by": rounded_by()}
     return found
 
@@ -90,6 +98,22 @@ def stored_outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if output["output_type"] == "stream":
             output["text"] = SECONDS.sub("… s", output["text"]).splitlines(keepends=True)
     return kept
+
+
+def pictures(notebook: Notebook) -> list[bytes]:
+    """The PNGs that are stored in a notebook."""
+    outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
+    stored = [output.get("data", {}).get("image/png") for output in outputs]
+    return [base64.b64decode(picture) for picture in stored if picture]
+
+
+def store_narrow_forms(notebook: Notebook, folder: Path) -> None:
+    """Brings the narrow form of each picture, by its number, to its place."""
+    from picture_files import narrow_form_of_output
+
+    for number, picture in enumerate(pictures(notebook)):
+        if (narrow := folder / f"{number}.png").exists():
+            shutil.copyfile(narrow, narrow_form_of_output(picture))
 
 
 def _stored_data(kind: str, value: str) -> str | list[str]:

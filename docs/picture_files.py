@@ -1,5 +1,6 @@
 """A picture's files in docs/figures: NAME.png, and narrow/NAME.png, the same for the column of a
-phone, which docs/ext/dark_pictures.py shows there.
+phone, which docs/ext/dark_pictures.py shows there. The pictures of the notebooks, which are stored
+in these, have narrow forms too, in narrow/notebooks.
 
 Each PNG knows how large its smallest letters are, so that a test can tell whether they are legible
 in a column that is 358 pixels wide.
@@ -8,6 +9,7 @@ in a column that is 358 pixels wide.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +24,20 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent / "figures"
 NARROW = FOLDER / "narrow"
 PHONE = 358  # pixels of CSS: the column of a page that is 390 wide
+LEAST = (
+    9.0  # points: letters of a narrow form that are smaller are drawn so large, 11 pixels of CSS
+)
 POINTS = "Smallest letters in points"  # a text in the PNG
 
 
 def narrow_form(picture: Path) -> Path:
     """Where the narrow form of a picture of docs/figures is, if it has one."""
     return NARROW / picture.name
+
+
+def narrow_form_of_output(picture: bytes) -> Path:
+    """Where that of a PNG which is stored in a notebook is, if it has one."""
+    return NARROW / "notebooks" / f"{hashlib.sha256(picture).hexdigest()[:16]}.png"
 
 
 def save_pictures(draw: Callable[[], Figure], picture: Path) -> None:
@@ -38,8 +48,19 @@ def save_pictures(draw: Callable[[], Figure], picture: Path) -> None:
     ):
         with column:
             figure = draw()
+        if path != picture:
+            enlarge_letters(figure)
         save_figure(figure, path)
         shrink(path, smallest_letters(figure))
+
+
+def enlarge_letters(figure: Figure, least: float = LEAST) -> None:
+    """Draws what is written in smaller letters than `least`, in points, in letters of that size."""
+    from matplotlib.text import Text
+
+    figure.draw_without_rendering()  # which makes the numbers at the axes
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(least, text.get_fontsize()))
 
 
 def smallest_letters(figure: Figure) -> float:

@@ -157,8 +157,14 @@ def is_full_width(picture: nodes.image) -> bool:
 
 def narrow_form(app: Sphinx, uri: str) -> Path | None:
     """The file of a picture's narrow form, if it has one."""
-    path = picture_files.narrow_form(Path(app.srcdir) / uri)
-    return path if Path(uri).parent.name == "figures" and path.exists() else None
+    picture = Path(app.srcdir) / uri
+    if picture.parent.name == "figures":
+        path = picture_files.narrow_form(picture)
+    elif picture.parent.name == "jupyter_execute":
+        path = picture_files.narrow_form_of_output(picture.read_bytes())
+    else:
+        return None
+    return path if path.exists() else None
 
 
 def narrow_name(name: str) -> str:
@@ -182,7 +188,8 @@ def _width(app: Sphinx, uri: str) -> int:
 def to_full_size(picture: nodes.image, uri: str) -> None:
     """Puts a link to the file around a picture."""
     link = nodes.reference("", "", refuri=uri, classes=[*picture["classes"], "full-size"])
-    picture.replace_self(link)
+    in_text = isinstance(picture.parent, nodes.TextElement)  # which a cell's output is not
+    picture.replace_self(link if in_text else nodes.inline("", "", link))
     link += picture
 
 

@@ -51,8 +51,10 @@ from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 RESAMPLES = 2_000
 POINTS = 200  # of a curve that is the mean of several
 ROUNDING = 1e-9  # reward units; a smaller error is none
-NARROW = 44  # letters of a line above or below a panel in a narrow column
+LINE = 13  # points from a line above a panel to the next
+NARROW = 38  # letters of a line above or below a panel in a narrow column
 TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
+TWO_NARROW_COLUMNS = 18  # the same in a narrow column
 DECADE = 10  # ratio of numbers from which on a logarithmic axis tells them apart better
 STEPS = "environment steps"
 UNITS = {"return": STEPS, "value": "sweeps", "eval_return": "minibatches"}
@@ -428,19 +430,18 @@ def _draw_panel(axes: Axes, curves: list[Curve], smooth: int = 1) -> None:
     # a planner's value is discounted, the optimum is not
     optimum = None if planning else _draw_optimum(axes, curves[0])
     follow(axes, shown, evaluations, optimum)
+    lines = _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_title(
         curves[0].world + (_seeds(groups[0]) if _is_uniform(groups) else ""),
-        **words(fontsize=11, pad=18),
+        **words(fontsize=11, pad=18 + LINE * (lines - 1)),
     )
-    _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_xlabel(curves[0].unit, **words())
-    axes.set_ylabel(
-        "value of the start (reward units)" if planning else "return of an episode (reward units)",
-        **words(),
-    )
+    up = "value of the start (reward units)" if planning else "return of an episode (reward units)"
+    axes.set_ylabel(up.replace(" (", "\n(") if is_narrow() else up, **words())
     axes.margins(x=0.02)
     plain_ticks(axes)
-    columns = 2 if max(map(len, axes.get_legend_handles_labels()[1])) <= TWO_COLUMNS else 1
+    longest = max(map(len, axes.get_legend_handles_labels()[1]))
+    columns = 2 if longest <= (TWO_NARROW_COLUMNS if is_narrow() else TWO_COLUMNS) else 1
     text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
     axes.legend(
         frameon=False,
@@ -474,15 +475,16 @@ def _groups(curves: list[Curve]) -> list[list[Curve]]:
     return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
 
 
-def _name_panel(axes: Axes, name: str, meaning: str = "") -> None:
+def _name_panel(axes: Axes, name: str, meaning: str = "") -> int:
     """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in
-    the glossary."""
+    the glossary. Returns how many lines that takes."""
     url = f"{PAGE}#metric-{name.replace('_', '-')}"
     said = f"{name}: {meaning or GLOSSARY[name].short}"
     above: dict[str, Any] = {"transform": axes.transAxes, "url": url, **words(fontsize=8.5)}
     if is_narrow():
         said, above["va"] = textwrap.fill(said, NARROW), "bottom"
     axes.text(0, 1.02, said, **above)
+    return said.count("\n") + 1
 
 
 def _reference(curves: list[Curve]) -> str:
@@ -543,7 +545,8 @@ def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, Me
     if above.size < shown.size:
         axes.set_ylim(0.0, 1.3 * max(float(mean.high.max()) for mean in means.values()) or 1.0)
     plain_ticks(axes)
-    axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
+    up = EXACT_METRICS[name]
+    axes.set_ylabel(up.replace(" (", "\n(") if is_narrow() else up, **words(fontsize=9))
     _name_panel(
         axes,
         name,

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
-COLUMN = 4.4  # inches, the width of a figure for a phone: on 358 pixels, 8 points are 9 pixels high
+COLUMN = (
+    4.0  # inches, the width of a figure for a phone: on 358 pixels, 9 points are 11 pixels high
+)
 LEAST_SHARE = 0.8  # of a panel's height that is kept where the panel becomes narrower
 NOTEBOOK_DOTS_PER_INCH = 70
 FONT = "DejaVu Sans"  # ships with matplotlib
@@ -84,7 +86,7 @@ def new_figure(width: float, height: float, narrow_height: float | None = None) 
     stacked = is_narrow() and narrow_height is None
     size = (width, height)
     if is_narrow():
-        size = (COLUMN, narrow_height or height * _kept_share(width))
+        size = (COLUMN, narrow_height or height * kept_share(width))
     figure = _figure_class()(
         figsize=size, dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
     )
@@ -93,7 +95,7 @@ def new_figure(width: float, height: float, narrow_height: float | None = None) 
     return figure
 
 
-def _kept_share(width: float) -> float:
+def kept_share(width: float) -> float:
     """How high a panel of `width` inches is in a narrow column, as a share of its height."""
     return min(1.0, max(LEAST_SHARE, COLUMN / width))
 
@@ -115,7 +117,7 @@ def _figure_class() -> type[Any]:
             if self.wide_size is None or ncols == 1:
                 return make(nrows, ncols, **options)
             width, height = self.wide_size
-            self.set_size_inches(COLUMN, height * ncols * _kept_share(width / ncols))
+            self.set_size_inches(COLUMN, height * ncols * kept_share(width / ncols))
             options.pop("width_ratios", None)
             panels = make(nrows * ncols, 1, **options)
             return panels if nrows == 1 else panels.reshape(nrows, ncols)

@@ -122,6 +122,41 @@ def test_a_narrow_page_shows_the_narrow_form_in_both_colours() -> None:
         assert around[at + 1].astext() == "</picture>"
 
 
+def test_a_narrow_page_shows_the_narrow_form_of_a_notebooks_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from docutils import nodes
+    from PIL import Image
+
+    picture = tmp_path / "jupyter_execute" / "0a.png"
+    picture.parent.mkdir()
+    Image.new("RGB", (dark_pictures.WIDE + 1, 30)).save(picture)
+    uri = "jupyter_execute/0a.png"
+    assert dark_pictures.narrow_form(SimpleNamespace(srcdir=tmp_path), uri) is None
+    monkeypatch.setattr(dark_pictures.picture_files, "NARROW", tmp_path)
+    narrow = dark_pictures.picture_files.narrow_form_of_output(picture.read_bytes())
+    narrow.parent.mkdir()
+    narrow.write_bytes(picture.read_bytes())
+    app = SimpleNamespace(
+        srcdir=tmp_path,
+        builder=SimpleNamespace(format="html"),
+        tags=SimpleNamespace(has=lambda tag: False),
+        env=SimpleNamespace(images={uri: ({"page"}, "0a.png")}),
+    )
+    page = nodes.container("", nodes.image(uri=uri))
+    dark_pictures.add_dark_forms(app, page, "notebooks/page")
+    assert [node.astext().split("srcset=")[-1] for node in page.findall(nodes.raw)] == [
+        '"../_images/narrow-0a.png">',
+        "</picture>",
+        '"../_images/narrow-dark-0a.png">',
+        "</picture>",
+    ]
+    links = list(page.findall(nodes.reference))
+    assert len(links) == 2 and all(isinstance(link.parent, nodes.inline) for link in links), (
+        "a link of text and raw HTML stands only in text"
+    )
+
+
 def test_narrow_forms_are_written_in_both_colours(tmp_path: Path) -> None:
     from PIL import Image
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import notebook_outputs
+import picture_files
 
 LARGEST_PICTURE, LARGEST_NOTEBOOK = 60_000, 300_000  # bytes
 OF_ONE_MACHINE = re.compile(r"/home/|/tmp/|/site-packages/|<[^>\n]* at 0x[0-9a-f]+>")
@@ -104,3 +105,21 @@ def test_a_notebook_executed_again_says_what_it_holds(path: Path) -> None:
     assert notebook_outputs.kinds(found) == notebook_outputs.kinds(stored)
     if found["metadata"] == stored["metadata"]:
         assert notebook_outputs.texts(found) == notebook_outputs.texts(stored)
+
+
+def test_the_narrow_form_of_a_picture_is_found_by_what_is_stored_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = notebook_of("1", "2")
+    stored = [b"first", b"second"]
+    for cell, data in zip(notebook_outputs.code_cells(notebook), stored, strict=True):
+        shown = {"image/png": base64.b64encode(data).decode(), "text/plain": ["<Figure>"]}
+        text = {"output_type": "stream", "name": "stdout", "text": ["a line\n"]}
+        cell["outputs"] = [text, {"output_type": "display_data", "metadata": {}, "data": shown}]
+    assert notebook_outputs.pictures(notebook) == stored
+    monkeypatch.setattr(picture_files, "NARROW", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "1.png").write_bytes(b"narrow")  # the first picture has none: it is small
+    notebook_outputs.store_narrow_forms(notebook, tmp_path)
+    first, second = (picture_files.narrow_form_of_output(data) for data in stored)
+    assert not first.exists() and second.read_bytes() == b"narrow"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.typing import LegendLocType  # which matplotlib has from 3.11 on
 
 RGB = tuple[float, float, float]
-LABEL = 36  # letters of a label that a narrow panel has room for
+LABEL = 33  # letters of a label that a narrow panel has room for
 
 
 def curve_colour(place: int) -> RGB:

@@ -136,4 +136,4 @@ def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
     axes.set_ylabel(ACROSS, **words(fontsize=8))
     axes.set(xticks=[0, 10, 20], yticks=[0, 10, 20])
     axes.tick_params(labelsize=8, pad=-1, labelcolor=words()["color"])
-    axes.set_box_aspect(None, zoom=0.8 if is_narrow() else 0.95)  # type: ignore[arg-type]
+    axes.set_box_aspect(None, zoom=0.7 if is_narrow() else 0.95)  # type: ignore[arg-type]
