@@ -213,7 +213,9 @@ def _environment(
     if solvers := _solvers(name, known):
         rows += [("reached by", ", ".join(solvers))]
     parts = [
-        f"{name}  ({facts.id})\n" + fill_paragraph(facts.what, "  ", "  "),
+        (name if name == facts.id else f"{name}  ({facts.id})")
+        + "\n"
+        + fill_paragraph(facts.what, "  ", "  "),
         _columns(dict(rows)),
         *_measured_table(measured),
         "\n".join(["Who trains here", *_trains("algorithms", trained, refused, "  ")]),

@@ -61,6 +61,33 @@ SOLVED_FROM: dict[str, float] = {
 }
 """Id → the mean return from which it counts as solved, where gymnasium states none."""
 
+OF_OTHER_PACKAGES: dict[str, str] = {
+    "LunarLander-v3": "a lander with three engines: come down softly between two flags",
+    "LunarLanderContinuous-v3": "the lander with engines that run at any power",
+    "BipedalWalker-v3": "a robot with two legs: walk over uneven ground",
+    "BipedalWalkerHardcore-v3": "the same robot, with ladders, stumps and pitfalls in its way",
+    "CarRacing-v3": "a car on a track, seen from above: learning from images",
+    "InvertedPendulum-v5": "a pole on a cart, pushed with any force",
+    "InvertedDoublePendulum-v5": "a pole on top of a pole on a cart, pushed with any force",
+    "Reacher-v5": "an arm of two joints: touch a point",
+    "Pusher-v5": "an arm of seven joints: push an object to a place",
+    "Swimmer-v5": "three links in a viscous fluid: swim to the right",
+    "Hopper-v5": "one leg of four parts: hop to the right without falling",
+    "HalfCheetah-v5": "a flat cheetah with two legs: run to the right as fast as it can",
+    "Walker2d-v5": "two legs in a plane: walk to the right without falling",
+    "Ant-v5": "a body with four legs: walk to the right",
+    "Humanoid-v5": "a body with two legs and two arms: walk without falling",
+    "HumanoidStandup-v5": "the same body, lying on the ground: stand up",
+    "ALE/Pong-v5": "Atari's table tennis, from its pixels",
+    "MinAtar/Breakout-v1": "a ball, a paddle and a wall of bricks on 10 × 10 cells",
+    "MinAtar/Asterix-v1": "treasures to collect and enemies to avoid on 10 × 10 cells",
+    "MiniGrid-Empty-5x5-v0": "an empty room with a goal in its corner",
+    "MiniGrid-Empty-Random-5x5-v0": "an empty room with a goal in its corner, from a random start",
+    "MiniGrid-DoorKey-5x5-v0": "a key, a locked door, and a goal behind it",
+    "MiniGrid-MemoryS7-v0": "an object at the start says which way to turn at the end: a test of memory",
+}
+"""Where a package's own text begins with its history."""
+
 STATED_OPTIMA: dict[str, float] = {
     "CartPole-v1": 500.0,  # 1 a step, and the time limit is 500
     "Retrieval-v0": 0.0526,  # the best of all pairs, on average over the held-out queries

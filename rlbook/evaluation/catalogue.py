@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlbook.agent import Presets, preset_files, read_presets
-from rlbook.envs.descriptions import DESCRIPTIONS, GRID_OPTIMA, SOLVED_FROM, STATED_OPTIMA
+from rlbook.envs.descriptions import (
+    DESCRIPTIONS,
+    GRID_OPTIMA,
+    OF_OTHER_PACKAGES,
+    SOLVED_FROM,
+    STATED_OPTIMA,
+)
 from rlbook.envs.space_batches import space_text
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe, environments, find
@@ -223,7 +229,7 @@ def env_facts(name: str) -> EnvFacts:
     threshold = SOLVED_FROM.get(name, getattr(env.spec, "reward_threshold", None))
     return EnvFacts(
         id=str(recipe.id),
-        what=DESCRIPTIONS.get(name) or _first_sentence(env.unwrapped),
+        what=(DESCRIPTIONS | OF_OTHER_PACKAGES).get(name) or _first_sentence(env.unwrapped),
         observations=space_text(env.observation_space),
         actions=space_text(env.action_space),
         time_limit=recipe.time_limit,
@@ -263,7 +269,9 @@ def _first_sentence(env: object) -> str:
     text = re.sub(r"(?m)^#.*$", "", inspect.getdoc(type(env)) or "")
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)  # links as their text
     paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
-    return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
+    # after an initial, as in "P. Wawrzyński", a sentence goes on
+    sentences = (re.split(r"(?<!\b[A-Z])\. ", part)[0].rstrip(".") for part in paragraphs if part)
+    return next(sentences, "")
 
 
 if __name__ == "__main__":

@@ -348,7 +348,7 @@ class Run(RunViews):
     def _measure_time(self) -> Iterator[None]:
         """Inside, it is measured where the time goes."""
         start, clock = time.perf_counter(), self._source.clock
-        self.seconds = {"evaluate": 0.0}
+        self.seconds = {"evaluate": 0.0, "save": 0.0}
         try:
             yield
         finally:
@@ -357,7 +357,8 @@ class Run(RunViews):
                 if clock is not None and clock.stepping
                 else {}
             )
-            rest = time.perf_counter() - start - sum(parts.values()) - self.seconds["evaluate"]
+            known = parts | self.seconds
+            rest = time.perf_counter() - start - sum(known.values())
             self.seconds = parts | {"learn": max(0.0, rest)} | self.seconds
 
     def _write_seconds(self) -> None:

@@ -110,8 +110,8 @@ class RunState:
         self._episodes: list[Episode] = []
         self.seconds: dict[str, float] = {}
         """Where the time of `train` went: "environment" and "act", estimated from some of the
-        steps; "evaluate", with reports and checkpoints; "learn", all that is left: of compiled
-        loops, which do all at once, everything."""
+        steps; "evaluate"; "save", reports, callbacks and checkpoints; "learn", all that is left: of
+        compiled loops, which do all at once, everything."""
         self.reports = Reports()
         self._log: MetricsLog | None = None
         self._untold_episodes: list[Episode] = []  # ended as well, and callbacks come to them next

@@ -145,10 +145,10 @@ class TrainingLoop:
 
     def _report(self) -> None:
         """One line of the log; every so often an evaluation and a checkpoint."""
-        start = time.perf_counter()
         before, marks = self.reports.marks, math.floor(self.agent.progress * REPORTS)
         due = self._lead(partial(self._evaluation_due, before, marks))
         evaluation = self._evaluate() if due else {}
+        start = time.perf_counter()
         self.reports.marks = marks
         best = self._write(evaluation)
         self._record()
@@ -157,12 +157,12 @@ class TrainingLoop:
         self._tell(evaluation)
         if due or crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
             self.trained.write_checkpoint(best=best)
-        self.trained.seconds["evaluate"] += time.perf_counter() - start
+        self.trained.seconds["save"] += time.perf_counter() - start
 
     def _finish(self) -> None:
         """The last line of the log, evaluation and checkpoint."""
-        start = time.perf_counter()
         evaluation = self._evaluate(last=True)
+        start = time.perf_counter()
         self.reports.marks = REPORTS + 1
         metrics = self.trained.metrics
         if self.source.reports_each and metrics and not self.reports.sums:
@@ -173,7 +173,7 @@ class TrainingLoop:
         self._record()
         self._tell(evaluation)
         self.trained.write_checkpoint(best=best)
-        self.trained.seconds["evaluate"] += time.perf_counter() - start
+        self.trained.seconds["save"] += time.perf_counter() - start
 
     def _tell(self, evaluation: Metrics) -> None:
         """Calls the callbacks for a report, and for the evaluation in it."""
@@ -194,7 +194,9 @@ class TrainingLoop:
         decides when training ends."""
         if self.trained.request.eval_every == 0:
             return {}
+        start = time.perf_counter()
         found = self._lead(partial(self._evaluation, last=last))
+        self.trained.seconds["evaluate"] += time.perf_counter() - start
         request = self.trained.request
         if "eval_episodes" in found and not request.recipe.may_never_end:
             self.trained._add_note(short_evaluation_note(request.eval_episodes))

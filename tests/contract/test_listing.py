@@ -18,7 +18,8 @@ import rlbook
 from rlbook.cli.listing import _some
 from rlbook.cli.main import main
 from rlbook.diagnosis.better_settings import solved_by_default
-from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
+from rlbook.envs.descriptions import DESCRIPTIONS, OF_OTHER_PACKAGES, STATED_OPTIMA
+from rlbook.envs.extras import missing_package
 from rlbook.envs.space_batches import space_text
 from rlbook.evaluation.catalogue import (
     AlgorithmFacts,
@@ -199,7 +200,7 @@ def test_a_recipe_is_named_with_its_command(capsys: pytest.CaptureFixture[str]) 
 
 
 class Switch(gymnasium.Env[int, int]):
-    """A lamp that is on or off.
+    """A lamp after T. Edison that is on or off. Its second sentence.
 
     More about it.
     """
@@ -219,11 +220,19 @@ def test_an_environment_of_ones_own_is_looked_at(capsys: pytest.CaptureFixture[s
     gymnasium.register("Switch-v0", entry_point=Switch, max_episode_steps=5)
     try:
         facts = facts_of(capsys, "Switch-v0")
-        assert facts["what"] == "A lamp that is on or off" and facts["optimum"] is None
+        assert (
+            facts["what"] == "A lamp after T. Edison that is on or off" and facts["optimum"] is None
+        )
         assert "q_learning" in facts["trains"] and "ddpg" in facts["refused"]
         assert "Switch-v0" in shown(capsys, "envs")
+        assert shown(capsys, "Switch-v0").startswith("Switch-v0\n")
     finally:
         del gymnasium.registry["Switch-v0"]
+
+
+@pytest.mark.parametrize("env", OF_OTHER_PACKAGES)
+def test_an_environment_of_another_package_is_there_and_described(env: str) -> None:
+    assert env in gymnasium.registry or missing_package(env) or env in gymnasium.registry
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
     )
     kept = json.loads((tmp_path / "run" / "seconds.json").read_text())
     assert (
-        list(kept) == list(run.seconds) == ["environment", "act", "learn", "evaluate"]
+        list(kept) == list(run.seconds) == ["environment", "act", "learn", "evaluate", "save"]
         and min(run.seconds.values()) > 0
     )
     assert kept == {name: round(value, 3) for name, value in run.seconds.items()}
@@ -55,7 +55,14 @@ def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
 
 
 def test_a_planner_and_a_compiled_loop_do_it_all_at_once() -> None:
-    assert list(rlbook.train("value_iteration", "Maze-v0").seconds) == ["learn", "evaluate"]
+    assert list(rlbook.train("value_iteration", "Maze-v0").seconds) == [
+        *("learn", "evaluate", "save")
+    ]
+
+
+def test_without_evaluation_none_of_the_time_went_there() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=500, eval_every=0)
+    assert run.seconds["evaluate"] == 0 < run.seconds["save"]
 
 
 def test_a_file_that_cannot_be_used_stops_nothing(tmp_path: Path) -> None:
