@@ -30,7 +30,7 @@ NAMES = (
     "workers",
     "serving",
 )
-BY_NAME = ("minatar", "gpu")
+BY_NAME = ("minatar", "mujoco", "gpu")
 """By name only: what was learned, not how fast, takes hours; and a GPU is not everywhere."""
 
 

@@ -1417,8 +1417,36 @@ MEASUREMENTS = {
         evaluate="--episodes 100",
         sampled=True,
     ),
+    "sac_hopper": Measurement(
+        "Hopper-v5, 100 000 steps",
+        "sac Hopper-v5",
+        mean_return,
+        seeds=3,
+        evaluate="--episodes 30",
+    ),
+    "sac_cheetah": Measurement(
+        "HalfCheetah-v5, 100 000 steps",
+        "sac HalfCheetah-v5",
+        mean_return,
+        seeds=3,
+        evaluate="--episodes 30",
+    ),
     "td3_pendulum": Measurement(
         "Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
+    "td3_hopper": Measurement(
+        "Hopper-v5, 100 000 steps",
+        "td3 Hopper-v5",
+        mean_return,
+        seeds=3,
+        evaluate="--episodes 30",
+    ),
+    "td3_cheetah": Measurement(
+        "HalfCheetah-v5, 100 000 steps",
+        "td3 HalfCheetah-v5",
+        mean_return,
+        seeds=3,
+        evaluate="--episodes 30",
     ),
     "ddpg_pendulum": Measurement(
         "Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
