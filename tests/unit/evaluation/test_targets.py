@@ -312,3 +312,14 @@ def test_a_prompt_that_leaves_no_room_is_named_by_its_line(tmp_path: Path) -> No
         rlbook.train(
             "sft", "Chat-v0", env_kwargs={"data": str(path)}, model={"config": sizes}, quiet=True
         )
+
+
+def test_an_idle_option_is_refused_also_where_it_is_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "completions.jsonl"
+    path.write_text('{"right": true, "score": 1.0}\n')
+    for name in ("seed", "temperature"):
+        assert main(["evaluate", str(path), "--score", "score", f"--{name}", "0"]) == 2
+        said = f"rlbook: --{name} has no effect on a file of completions\n"
+        assert capsys.readouterr().err == said
