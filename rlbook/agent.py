@@ -256,6 +256,16 @@ OF_AN_AGENT = {
 """What an agent does not have → what there is in its place."""
 
 
+class _ConstructorSignature:
+    """The signature of a class is its constructor's, in place of that of its type's `__call__`."""
+
+    def __get__(self, made: type | None, kind: type) -> inspect.Signature:
+        if made is None:  # asked of the type itself, which has its own
+            raise AttributeError("__signature__")
+        _, *rest = inspect.signature(made.__init__).parameters.values()  # type: ignore[misc]
+        return inspect.Signature(rest)
+
+
 class AgentType(ABCMeta):
     """The type of agents' classes, which are asked for what those of other libraries have:
     `PPO("MlpPolicy", "CartPole-v1")`, `PPO(gamma=0.9)`, `PPO.load(folder)`."""
@@ -273,11 +283,7 @@ class AgentType(ABCMeta):
                 )
             return super().__call__(*args, **named)
 
-        @property
-        def __signature__(cls) -> inspect.Signature:
-            """The constructor's, in place of that of `__call__`."""
-            _, *rest = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-            return inspect.Signature(rest)
+        __signature__ = _ConstructorSignature()
 
         def __getattr__(cls, name: str) -> Any:
             if name in OF_AN_AGENT:

@@ -356,6 +356,7 @@ def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
     with pytest.raises(AttributeError, match=r"^PPO has no 'load'; rlbook\.load\(folder\)\.agent"):
         made.load("folder")
     assert [*inspect.signature(made).parameters] == ["env", "config", "seed", "parts"]
+    assert inspect.signature(type(made))  # which the site's pages ask for
     with pytest.raises(rlbook.RequestError, match=r"a network of your own is model=\{'network'"):
         rlbook.train("ppo", "CartPole-v1", model="MlpPolicy")
     with pytest.raises(rlbook.RequestError, match=r"all else is named, such as steps=10_000"):
