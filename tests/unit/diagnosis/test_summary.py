@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tqdm import tqdm
 
 import rlbook
 from rlbook.cli.output import training_summary
-from rlbook.diagnosis.summary import summary_sentences
+from rlbook.diagnosis.summary import _training, summary_sentences
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.runs.progress import bar_format
 from rlbook.runs.request import Request
@@ -134,6 +135,13 @@ def test_a_run_that_was_stopped_by_its_return_says_so() -> None:
     reached = {"stop_at_return": -1e6, "eval_every": 100, "eval_episodes": 1}
     last = said("q_learning", "Maze-v0", steps=100, **reached)  # in the evaluation at its end
     assert not any("stop-at-return" in line for line in last)
+
+
+def test_returns_move_where_they_move_by_more_than_two_hundredths_of_themselves() -> None:
+    for last, what in ((101.0, "stayed near 101.00"), (103.0, "rose from 100.00 to 103.00")):
+        returns = [100.0] * 10 + [last] * 10
+        run: Any = SimpleNamespace(unit="steps", steps=20, episode_returns=returns)
+        assert what in _training(run)
 
 
 def test_few_episodes_are_counted() -> None:

@@ -203,7 +203,8 @@ def test_an_error_in_a_step_is_told_and_the_next_request_is_answered(
 
 def test_a_task_runs_between_answers_and_its_error_is_handed_on(model: Any) -> None:
     with started(model, max_batch=2) as engine:
-        made = [Answer("1+1=", seed=i, max_new_tokens=300, ends=frozenset()) for i in range(3)]
+        lengths = 100, 300, 300  # a place is free before the task runs, and the third waits for it
+        made = [Answer("1+1=", max_new_tokens=length, ends=frozenset()) for length in lengths]
         engine.submit([answer.sequence for answer in made])
         assert made[0].started.wait(60)
         done = engine.between_answers(lambda: [answer.ended.is_set() for answer in made])
