@@ -161,7 +161,7 @@ def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
 def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
     found = [
         Proof("ppo", str(seconds), Expected(0, (0, 0), 3, 1, seconds))
-        for seconds in (100.0, 6.0, 16.0)
+        for seconds in (100.0, 16.0, 6.0)
     ]
     chosen = [proof.env for proof in select_within(found, 30.0, jobs=1)]
     assert chosen == ["6.0", "16.0"], "6 + 4 + 16 + 4 s"
