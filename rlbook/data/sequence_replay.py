@@ -30,7 +30,6 @@ from rlbook.checks import check_memory, saved_array
 from rlbook.data.frame_store import FrameStore
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.data.rollout import Remembers
-from rlbook.functional.averages import Average
 from rlbook.functional.rainbow import n_step_reward
 
 
@@ -76,7 +75,7 @@ class SequenceMinibatch:
         return SequenceMinibatch(**rows)
 
     @property
-    def average(self) -> Average:
+    def average(self) -> Tensor:
         """The mean over the steps that count."""
         return self.weight / len(self)
 

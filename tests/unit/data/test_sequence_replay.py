@@ -166,12 +166,12 @@ def test_the_steps_that_count_weigh_alike_in_all_and_in_parts() -> None:
     replay, played = replay_of(), Played(2)
     played.into(replay, 30)
     (batch,) = replay.minibatches(1, 16, no_values, np.random.default_rng(0))
-    mean = batch.average(batch.mask)
+    mean = batch.average
     each = torch.full((int(batch.mask.sum()),), 1.0 / int(batch.mask.sum()))
     assert_near(mean[batch.mask], each)
     assert not mean[~batch.mask].any()
     halves = [batch[:8], batch[8:]]
-    parts = torch.cat([half.average(half.mask) * 0.5 for half in halves])
+    parts = torch.cat([half.average * 0.5 for half in halves])
     assert_near(parts, mean)
 
 

@@ -231,12 +231,7 @@ def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> No
     for _ in range(4):
         metrics = agent.update(data[np.arange(4)])
     assert metrics["disagreement"] > 1e-3
-    shares = torch.stack(
-        [
-            average(torch.ones(4, dtype=torch.bool))
-            for average in member_averages(data[np.arange(4)], 3, agent.drawing)
-        ]
-    )
+    shares = torch.stack(member_averages(data[np.arange(4)], 3, agent.drawing))
     assert (
         shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4)
         and (shares * 4 == (shares * 4).round()).all()
