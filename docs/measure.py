@@ -1908,6 +1908,7 @@ GOALS = {
     "ppo_breakout": (6.224, "SB3: 6.224 greedy, 5.798 sampled"),
     "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
+    "sac_cheetah": (5132.0, "SB3: 5132"),
     "a2c_lander": (180.0, "156 ± 80, 200 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
     "ppo_walker": (280.0, "213 ± 129, 5 000 000 steps"),
@@ -1917,7 +1918,7 @@ GOALS = {
 }
 """Measurement → the mean return that was aimed at when its settings were chosen, and what the zoo
 states (mean ± deviation over the episodes of one run), or what Stable-Baselines3 comes to with the
-same settings (`python -m benchmarks minatar`)."""
+same settings (`python -m benchmarks minatar`, `mujoco`)."""
 
 RESULTS_PAGE = (
     "value_iteration_maze",
