@@ -41,6 +41,9 @@ PARTS = (
     "of_algorithms_with_models",
     "of_algorithms_with_networks",
     "of_algorithms_on_data",
+    "of_algorithms_on_tables",
+    "of_algorithms_on_features",
+    "of_algorithms_that_imitate",
 )
 CASES, SEED, TOLERANCE = 24, 20, 1e-6
 SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z])")

@@ -1091,3 +1091,191 @@ def reach_of_the_traces(epsilon, num_actions, lam):
     for _ in range(2_000):
         total = 1 + lam * (1 - epsilon * (1 - 1 / num_actions)) * total
     return total
+
+
+def states_that_know_of_the_end(T, episodes):
+    return [min(T, episodes), T]
+
+
+def tries_until_the_detour(epsilon, steps):
+    return 1 / (epsilon / 4) ** steps
+
+
+def expected_and_largest(q, reward, epsilon):
+    mean = epsilon * q.mean() + (1 - epsilon) * q.max()
+    return reward + 0.9 * np.array([mean, q.max()])
+
+
+def changes_of_two_sweeps(P, r, policy, V):
+    Q = r + 0.9 * P @ V
+    evaluated = Q[np.arange(len(V)), policy]
+    return [abs(evaluated - V).max(), abs(Q.max(axis=1) - V).max()]
+
+
+def next_actions_of_two_orders(q, action, reward):
+    first = np.argmax(q)
+    q = q.copy()
+    q[action] += 0.5 * (reward + 0.9 * q[first] - q[action])
+    return [first, np.argmax(q)]
+
+
+def values_after_the_first_episode(states, n, alpha):
+    visits = np.bincount(states[-n:], minlength=4)
+    return 1 - (1 - alpha) ** visits
+
+
+def value_of_better_steps(P, r, policy, steps):
+    s = np.arange(len(policy))
+    V = np.linalg.inv(np.eye(len(s)) - 0.9 * P[s, policy]) @ r[s, policy]
+    better = np.argmax(r + 0.9 * P @ V, axis=1)
+    for _ in range(steps):
+        V = (r + 0.9 * P @ V)[s, better]
+    return V
+
+
+def backups_of_a_slippery_state(change, stay, tolerance):
+    if stay == 0:
+        return 1
+    return np.ceil(np.log(tolerance / change) / np.log(0.9 * stay))
+
+
+def returns_for_a_clear_choice(gap, deviation):
+    return np.ceil(8 * deviation**2 / gap**2)
+
+
+def tries_of_the_moves(values, c, simulations):
+    count = np.ones(len(values))
+    while count.sum() < simulations:
+        count[np.argmax(values + c * np.sqrt(np.log(count.sum()) / count))] += 1
+    return count
+
+
+def blame_of_earlier_pairs(steps, lam):
+    return sum((0.9 * lam) ** k for k in range(1, steps + 1))
+
+
+def value_after_replays(targets, alpha, replays):
+    return targets.mean() * (1 - (1 - alpha) ** replays)
+
+
+def pairs_that_learn_of_a_reward(greedy):
+    exploratory = np.flatnonzero(~greedy.astype(bool))
+    return [len(greedy) - (exploratory[-1] if len(exploratory) else 0), 1]
+
+
+def visits_to_forget(alpha, share):
+    return np.ceil(np.log(share) / np.log(1 - alpha))
+
+
+def estimates_after_a_change(before, after, alpha):
+    rewards, td = np.append(before, after), 0.0
+    for reward in rewards:
+        td = (1 - alpha) * td + alpha * reward
+    return [rewards.mean(), td]
+
+
+def growth_per_step(A, alpha):
+    return max(abs(1 - alpha * np.linalg.eigvals(A)))
+
+
+def errors_of_two_ends(x, P, r):
+    values = np.linalg.inv(np.eye(len(r)) - 0.9 * P) @ r
+    weights = (x @ values) / (x @ x), (x @ r) / (x @ x - 0.9 * x @ P @ x)
+    return [np.mean((values - w * x) ** 2) for w in weights]
+
+
+def targets_of_the_first_episode(T, n):
+    return -np.minimum(n, np.arange(T, 0, -1))
+
+
+def largest_step_size(visits, decay):
+    return [2 * (1 - decay) / (1 - decay**visits), 2]
+
+
+def pairs_still_missing(chances, episodes):
+    return sum((1 - p) ** episodes for p in chances)
+
+
+def fitted_slope(actions, values, start):
+    b, w = start
+    for _ in range(5_000):
+        error = values - b - w * actions
+        b, w = b + 0.1 * error.mean(), w + 0.1 * (error * actions).mean()
+    return w
+
+
+def bias_of_the_critic(q, rewards, gamma):
+    total, differences = 0.0, []
+    for value, reward in zip(q[::-1], rewards[::-1], strict=True):
+        total = reward + gamma * total
+        differences.append(value - total)
+    return np.mean(differences)
+
+
+def rows_of_each_step(batch, ratio, updates):
+    imagined = round(batch * ratio)
+    return [(batch - imagined) * updates, imagined * updates]
+
+
+def targets_in_a_model(rewards, next_values, terminated):
+    return np.where(terminated, rewards, rewards + 0.9 * next_values)
+
+
+def bracket_of_cql(q, action):
+    return np.mean([np.log(sum(np.exp(row))) - row[a] for row, a in zip(q, action, strict=True)])
+
+
+def clone_after_one_step(logits, states, actions):
+    probs = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    gradient = np.zeros_like(logits)
+    for s, a in zip(states, actions, strict=True):
+        gradient[s] += probs[s] / len(states)
+        gradient[s, a] -= 1 / len(states)
+    after = np.exp(logits - gradient)
+    return after / after.sum(axis=1, keepdims=True)
+
+
+def loss_of_the_first_student(own, peer, labels, soft_coef):
+    p, q = (np.exp(x) / np.exp(x).sum(axis=1, keepdims=True) for x in (own, peer))
+    hard = -(np.log(p[0, labels[0]]) + np.log(p[1, labels[1]])) / 2
+    return hard + soft_coef * np.mean((q * np.log(q / p)).sum(axis=1))
+
+
+def lessons_of_two_students(first, second):
+    return [second @ np.log(second / first), first @ np.log(first / second)]
+
+
+def labels_off_the_way(beta, error, T):
+    on, share = 1.0, 0.0
+    for _ in range(T):
+        share += (1 - on) / T
+        on *= beta + (1 - beta) * (1 - error)
+    return share
+
+
+def fits_with_news(agreement, enough):
+    count = len(agreement)
+    while count and agreement[count - 1] >= enough:
+        count -= 1
+    return count
+
+
+def pull_on_each_pair(delta, beta):
+    return -beta / (1 + np.exp(beta * delta)) / len(delta)
+
+
+def cloned_shares(actions, scores, tau):
+    weights = np.exp((scores - scores.mean()) / scores.std() / tau)
+    return [weights[actions == a].sum() / weights.sum() for a in range(3)]
+
+
+def noise_of_the_gradient(p, paid, baseline):
+    estimates = np.array([-p * (paid[0] - baseline), (1 - p) * (paid[1] - baseline)])
+    mean = (1 - p) * estimates[0] + p * estimates[1]
+    return [mean, np.array([1 - p, p]) @ (estimates - mean) ** 2]
+
+
+def weight_of_a_token(returns, lengths, G):
+    groups = returns.reshape(-1, G)
+    others = (groups.sum(axis=1, keepdims=True) - groups) / (G - 1)
+    return (groups - others).ravel() / len(returns)

@@ -44,17 +44,19 @@ def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     }
 
 
-def test_an_exercise_of_a_page_is_named_where_it_stands() -> None:
-    named = {}
+def test_each_exercise_of_a_page_has_a_check_and_names_it() -> None:
+    named, asked_of = {}, set()
     for path in (DOCS / "algorithms").glob("*.md"):
         asked = path.read_text(encoding="utf-8").partition("## Exercises\n")[2]
         number = ""
         for line in asked.splitlines():
             found = re.match(r"(\d+)\. ", line)
             number = found[1] if found else number
+            asked_of |= {f"{path.stem} {number}"} if found else set()
             for name in re.findall(r"`rlbook exercise start (\w+)`", line):
                 named[name] = f"{path.stem} {number}"
     assert named == {item.name: item.page for item in exercises().values() if item.page}
+    assert asked_of - set(named.values()) == set()  # each has one
 
 
 def test_a_title_is_a_whole_sentence() -> None:
