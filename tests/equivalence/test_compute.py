@@ -4,6 +4,9 @@ less memory or time, and changes the numbers by no more than it says."""
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,6 +56,23 @@ def model(request: pytest.FixtureRequest, random_model: Callable[..., Any]) -> A
     if kind == "gpt2":
         sizes = {"n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 64}
     return random_model(kind, **sizes)
+
+
+def test_bfloat16_attends_where_torch_is_held_below_the_processor() -> None:
+    """torch 2.13 raises "pack_vnni2 is only supported when avx512 is supported" there."""
+    lines = (
+        "import torch, rlbook.llm.models.compute",
+        "x = torch.ones(1, 1, 100, 32, dtype=torch.bfloat16)",
+        "print(torch.nn.functional.scaled_dot_product_attention(x, x, x).mean().item())",
+    )
+    for capability in ("default", "avx2"):
+        attended = subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)],
+            env=os.environ | {"ATEN_CPU_CAPABILITY": capability},
+            capture_output=True,
+            text=True,
+        )
+        assert attended.stdout == "1.0\n", attended.stderr
 
 
 def texts(time: int = 5) -> PromptRows:

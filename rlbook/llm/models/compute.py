@@ -18,6 +18,7 @@ et al. 2019, arXiv:1905.12322 (bfloat16, no loss scaling); MiniMax 2025, arXiv:2
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
@@ -43,6 +45,24 @@ KERNELS = {
     SDPBackend.CUDNN_ATTENTION: torch.backends.cuda.cudnn_sdp_enabled,
 }
 """torch's attention kernels, and whether each is switched on; flash and math exist on a CPU too."""
+
+
+def disable_failing_attention() -> None:
+    """Switches torch's flash attention off where it fails in bfloat16.
+
+    If ATEN_CPU_CAPABILITY allows less than the processor could do, torch 2.13 packs the matrices
+    for AVX-512 all the same and raises "pack_vnni2 is only supported when avx512 is supported".
+    """
+    if "ATEN_CPU_CAPABILITY" not in os.environ:
+        return
+    rows = torch.zeros(1, 1, 64, 32, dtype=torch.bfloat16)  # shorter ones are not packed
+    try:
+        F.scaled_dot_product_attention(rows, rows, rows)
+    except RuntimeError:
+        torch.backends.cuda.enable_flash_sdp(False)  # the CPU's too
+
+
+disable_failing_attention()
 
 
 class Compute(NamedTuple):

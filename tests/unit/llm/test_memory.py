@@ -83,6 +83,8 @@ def test_bfloat16_and_recomputed_layers_keep_less() -> None:
 
 def test_the_estimate_is_near_what_is_measured() -> None:
     """The tensors of a pass over 8 texts of 100 tokens, within a third."""
+    if not torch.backends.cuda.flash_sdp_enabled():
+        pytest.skip("the estimate is for flash attention, which fails here")
     policy = LanguageModelPolicy(
         small_llama(torch.Generator().manual_seed(0), layers=6, vocabulary_size=30, context=128)
     )
