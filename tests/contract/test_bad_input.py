@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import CheckpointError, latest
 from rlbook.runs.storage.files import lock
 
 REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
@@ -273,6 +273,21 @@ def test_a_folder_that_another_process_writes_is_refused(tmp_path: Path) -> None
         pytest.raises(rlbook.RequestError, match="is being written by another process"),
     ):
         rlbook.load(tmp_path / "run").resume(steps=40)
+
+
+def test_a_run_keeps_other_processes_out_of_its_folder_until_it_ends(tmp_path: Path) -> None:
+    turned_away = []
+
+    def write_too(run: rlbook.Run) -> None:
+        with pytest.raises(CheckpointError, match="another process"), lock(tmp_path / "run"):
+            pass
+        turned_away.append(run.steps)
+
+    rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "run", on_report=write_too)
+    rlbook.load(tmp_path / "run").resume(steps=40, on_report=write_too)
+    assert {20, 40} <= set(turned_away)
+    with lock(tmp_path / "run"):
+        pass
 
 
 def test_resuming_and_loading_what_is_not_there(tmp_path: Path) -> None:
