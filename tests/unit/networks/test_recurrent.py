@@ -7,11 +7,13 @@ import math
 import pytest
 import torch
 from closeness import assert_near, largest, near, rounding_bound
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
-from rlbook.networks.recurrent import KEEP_BIAS, RecurrentCore
+from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.recurrent import KEEP_BIAS, RecurrentCore, RecurrentPolicy
 
 KINDS = pytest.mark.parametrize("kind", ["gru", "lstm"])
 T, B, F, H = 9, 5, 3, 4
@@ -133,6 +135,36 @@ def test_sequences_in_two_parts_are_one_sequence(kind: str):
     second, after = core(features[5:], between, starts[5:])
     assert_near(torch.cat([first, second]), whole, terms=T * (F + H))
     assert_near(after, end, terms=T * (F + H))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_policy_with_memory_standardises_what_it_observes(shared: bool):
+    """As one without statistics does that is given standardised observations."""
+
+    def policy_of(normalize: bool) -> RecurrentPolicy:
+        generator = torch.Generator().manual_seed(0)
+        plain = MLPPolicy(
+            F,
+            spaces.Discrete(2),
+            generator,
+            critic=True,
+            hidden_sizes=(H, H),
+            shared=shared,
+            normalize_observation=normalize,
+        )
+        return RecurrentPolicy(plain, "gru", generator)
+
+    policy, without = policy_of(True), policy_of(False)
+    obs = 3.0 + 2.0 * torch.randn(T, B, F, generator=torch.Generator().manual_seed(1))
+    starts, state = torch.zeros(T, B, dtype=torch.bool), torch.zeros(B, policy.state_size)
+    policy.normalizer.update(obs.flatten(0, 1))  # type: ignore[operator]
+    seen = policy.normalizer(obs)
+    for found, expected in (
+        (policy(obs, state, starts), without(seen, state, starts)),
+        (policy.step(obs[0], state), without.step(seen[0], state)),
+    ):
+        for ours, theirs in zip(found, expected, strict=True):
+            assert_near(ours, theirs, terms=T * (F + H), size=1.0)
 
 
 @KINDS
