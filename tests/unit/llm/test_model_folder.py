@@ -45,6 +45,18 @@ def split(folder: Path, name: str) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def split_in_two(folder: Path) -> None:
+    """Each half of the weights in a file of its own, as large models come."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    place = {name: "ab"[i % 2] + ".safetensors" for i, name in enumerate(sorted(weights))}
+    for file in set(place.values()):
+        part = {name: weight for name, weight in weights.items() if place[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": place}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def refusal(folder: Path) -> str:
     with pytest.raises(ValueError) as caught:
         folder_model(folder)
@@ -62,13 +74,16 @@ class Exploit:
         return os._exit, (66,)
 
 
-def test_a_whole_folder_is_loaded_with_its_own_weights(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "store",
+    [lambda folder: None, lambda folder: split(folder, "part.safetensors"), split_in_two],
+    ids=["one file", "one file of another name", "two files"],
+)
+def test_a_whole_folder_is_loaded_with_its_own_weights(
+    store: Callable[[Path], None], folder: Path
+) -> None:
     weights = load_file(folder / "model.safetensors")
-    assert all(
-        torch.equal(tensor, weights[name])
-        for name, tensor in folder_model(folder).state_dict().items()
-    )
-    split(folder, "part.safetensors")
+    store(folder)
     assert all(
         torch.equal(tensor, weights[name])
         for name, tensor in folder_model(folder).state_dict().items()
