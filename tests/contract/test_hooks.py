@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import rlbook
+from rlbook.fast.modules import trains_plainly
 from rlbook.runs.hooks import modifications
 
 CHANGES = "which changes what is computed; no checkpoint keeps that"
@@ -42,6 +43,10 @@ PUT: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "replaced": (replace_forward, "a replaced forward on"),
     "gradient": (lambda layer: layer.bias.register_hook(lambda x: x), "a gradient hook on bias on"),
+    "gathered gradient": (
+        lambda layer: layer.bias.register_post_accumulate_grad_hook(idle),
+        "a gradient hook on bias on",
+    ),
 }
 
 
@@ -110,6 +115,17 @@ def test_a_parametrization_is_found_wherever_the_network_is() -> None:
     layer = agent.q.layers[1]  # type: ignore[attr-defined]
     nn.utils.parametrize.register_parametrization(layer, "bias", nn.Identity())
     assert modifications(agent) == ["a parametrization on q.layers.1"]
+
+
+@pytest.mark.parametrize("hook", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_weight_whose_gradient_is_watched_is_left_to_autograd(hook: str) -> None:
+    layer = nn.Linear(2, 1)
+    weights = [layer.weight, layer.bias]
+    assert trains_plainly(weights, weights) and not trains_plainly(weights, weights[:1])
+    handle = getattr(layer.bias, hook)(idle)
+    assert not trains_plainly(weights, weights)
+    handle.remove()
+    assert trains_plainly(weights, weights)
 
 
 @pytest.mark.thorough
