@@ -107,6 +107,7 @@ def test_a_number_alone_is_a_constant():
         "constant(1, 2)",
         "cosine()",
         "cosine(1, 0, 1, 1)",
+        "cosine(1, 0, 0.5, 0.1, warmup=0.1)",
         "cosine(warmup=0.1)",
         "linear(1, 0, 0)",
         "linear(1, 0, 1.5)",

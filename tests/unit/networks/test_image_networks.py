@@ -43,6 +43,15 @@ def test_natures_network_is_stable_baselines3s_on_the_same_weights() -> None:
     assert_near(ours.hidden_features(seen), expected, terms=widths(ours), size=1.0)
 
 
+def test_images_in_float32_are_left_as_they_are() -> None:
+    """They are divided by their largest value, in a copy."""
+    images = frames(STACK).float()
+    before = images.clone()
+    with torch.no_grad():
+        made("nature").features(images)
+    assert torch.equal(images, before)
+
+
 def test_natures_numbers_of_weights() -> None:
     """4·8²·32+32, 32·4²·64+64, 64·3²·64+64, 7²·64·512+512, 512·6+6: the paper's 1.69 million."""
     sizes = sum(weight.numel() for weight in made("nature").parameters())

@@ -62,6 +62,14 @@ def test_planning_repeats_what_was_seen_by_the_numbers_drawn() -> None:
     assert not agent.rng.numbers, "two numbers for each planned update"  # type: ignore[attr-defined]
 
 
+def test_dyna_q_plus_counts_the_pairs_that_it_knows_and_not_their_states() -> None:
+    agent = dyna_q_plus(3, 2, planning_steps=0)
+    known = [
+        agent.learn(Step(0, action, 1.0, 1, False, False))["known_pairs"] for action in (0, 1, 1)
+    ]
+    assert known == [1.0, 2.0, 2.0]
+
+
 def test_planning_never_bootstraps_from_beyond_an_end_and_does_beyond_a_time_limit() -> None:
     """Row 2 is 7 on purpose. Planned often, the end is worth 1, the time limit 1 + .9 · 7.
 

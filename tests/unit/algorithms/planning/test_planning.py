@@ -418,3 +418,14 @@ def test_no_planner_logs_minus_zero(planner: Planner, ends: bool, pays: float) -
     agent = kind(Spaces(chain), kind.Config(gamma=0.9, **config))
     logged = [item for metrics in agent.plan(chain) for item in metrics.items()]
     assert logged and [item for item in logged if math.copysign(1.0, item[1]) < 0] == []
+
+
+def test_without_the_planned_action_the_best_of_the_others_is_taken() -> None:
+    """Every step costs 1, so that all values are negative."""
+    agent: Any = rlbook.train("value_iteration", "GridWorld-v0").agent
+    values = agent.action_values()
+    assert values.min() < -1.0
+    for state, row in enumerate(values):
+        allowed = np.arange(len(row)) != agent.act(state)
+        taken = agent.act(state, action_mask=allowed)
+        assert allowed[taken] and row[taken] == row[allowed].max()

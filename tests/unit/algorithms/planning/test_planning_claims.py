@@ -23,6 +23,7 @@ from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.prioritized_sweeping import PrioritizedSweeping
 from rlbook.algorithms.planning.table_planner import TablePlanner
+from rlbook.algorithms.planning.undiscounted import gaining_states
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -610,3 +611,11 @@ def test_a_run_without_a_folder_reports_the_sweeps_that_one_with_a_folder_does(
         for folder in (None, tmp_path / "cut")
     ]
     assert cut[0].metrics == cut[1].metrics and cut[0].steps == 2
+
+
+def test_states_that_gain_for_ever_are_counted_one_by_one() -> None:
+    """States 0 and 1 lead to each other and are paid 1 and 3, so 2 a step; state 2 stays, unpaid."""
+    successors = np.eye(3)[[1, 0, 2]][:, None]  # [S, 1, S]
+    model = TabularMDP.from_arrays(successors, [[1.0], [3.0], [0.0]])
+    states, least = gaining_states(model, np.zeros(3))
+    assert states == 2 and least == near(2.0, terms=100)

@@ -542,3 +542,9 @@ def test_a_lower_precision_of_products_holds_while_learning_alone(stage: Make) -
         ValueError, match="matmul_precision must be one of 'highest', 'high', 'medium', got 'low'"
     ):
         SACConfig(matmul_precision="low")  # type: ignore[arg-type]
+
+
+def test_only_a_reparametrised_action_carries_a_gradient() -> None:
+    mean = torch.tensor([[0.3, -1.0]], requires_grad=True)
+    pi = SquashedGaussian(mean, torch.tensor([-0.5, 0.2]))
+    assert pi.rsample().requires_grad and not pi.sample().requires_grad

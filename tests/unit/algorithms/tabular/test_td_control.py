@@ -271,6 +271,24 @@ def test_with_a_step_size_of_one_over_n_each_table_is_the_average_of_its_own_tar
     assert agent.memory.second[0, 0] == near((4 - 2) / 2, terms=6, size=4.0)
 
 
+@pytest.mark.parametrize("kind", [QLearning, Sarsa, ExpectedSarsa])
+def test_with_a_step_size_of_one_over_n_an_entry_is_the_average_of_its_own_targets(
+    kind: Any,
+) -> None:
+    """γ = 0: (0, 0) is paid 1 and 3, (0, 1) 2, and (1, 1) 4, -2 and 7. All lead to state 0."""
+    agent = agent_with(kind, [[5.0, 5.0], [5.0, 5.0]], alpha="inverse(1.0)", gamma=0.0)
+    for state, action, reward in [
+        (0, 0, 1.0),
+        (1, 1, 4.0),
+        (0, 1, 2.0),
+        (1, 1, -2.0),
+        (1, 1, 7.0),
+        (0, 0, 3.0),
+    ]:
+        agent.learn(Step(state, action, reward, 0, False, False))
+    assert_near(agent.memory.q, [[2.0, 2.0], [5.0, 3.0]], terms=9, size=7.0)
+
+
 @pytest.mark.parametrize("kind", ON_TABLES)
 def test_nothing_is_bootstrapped_from_beyond_an_end(kind: Any) -> None:
     agent = agent_with(kind, [[0.0, 0.0], [7.0, 9.0]], alpha=0.5, gamma=0.9)

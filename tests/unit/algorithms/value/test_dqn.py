@@ -13,6 +13,7 @@ from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
 from steps import train_on
 
+import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.data.replay import Transitions
@@ -358,3 +359,11 @@ def test_a_buffer_smaller_than_one_vector_step_is_refused() -> None:
     env: Any = Spaces(3, 2, num_envs=8)
     with pytest.raises(ValueError, match="buffer_size must be at least num_envs 8, got 7"):
         DQN(env, DQNConfig(buffer_size=7))
+
+
+@pytest.mark.parametrize("parts", [{}, {"dueling": True}, {"noisy": True}])
+def test_every_form_of_the_network_has_the_activation_that_is_asked_for(
+    parts: dict[str, bool],
+) -> None:
+    run = rlbook.train("dqn", "CartPole-v1", steps=1, activation="tanh", **parts)
+    assert run.agent.q.activation == "tanh"  # type: ignore[attr-defined]

@@ -191,7 +191,8 @@ def test_lstd_solves_when_it_is_asked_and_then_once(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("features", [baird.baird_features(), "table"], ids=["rows", "table"])
 def test_gradient_tds_step_is_the_formula_with_the_ratio_of_the_two_policies(features: Any) -> None:
-    """The target takes action 1 with .75, the behaviour with .25: ρ = 3."""
+    """The target takes action 1 with .75, the behaviour with .25: ρ = 3. A step that a time limit
+    cuts is like any other."""
     settings = {
         "policy": ((0.25, 0.75),) * 7,
         "behavior": ((0.75, 0.25),) * 7,
@@ -205,12 +206,12 @@ def test_gradient_tds_step_is_the_formula_with_the_ratio_of_the_two_policies(fea
         learner.weights[:, 0].copy(),
         learner.helper.copy(),
     )
-    for state, reward, successor, over in [
-        (0, 1.0, 6, False),
-        (6, 2.0, 1, False),
-        (1, -1.0, 2, True),
+    for state, reward, successor, over, cut in [
+        (0, 1.0, 6, False, False),
+        (6, 2.0, 1, False, True),
+        (1, -1.0, 2, True, False),
     ]:
-        metrics = learner.learn(Step(state, 1, reward, successor, over, False))
+        metrics = learner.learn(Step(state, 1, reward, successor, over, cut))
         w, h = tdc_update(
             w,
             h,

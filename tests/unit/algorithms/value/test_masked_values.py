@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near
+from gymnasium import spaces
 from masked_doors import ENDS, GAMMA, LEADS_TO, OPEN, PAYS, Doors, exact_action_values
 from steps import loss_of
 
+import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans
 from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_target
@@ -224,14 +226,14 @@ def test_minibatches_carry_their_rows_masks() -> None:
 
 
 def test_sarsas_next_action_and_its_value_are_allowed() -> None:
-    """A state with q = (0, 5, 1), of which the second is forbidden: r + γ max over the others is 1
-    + ½ · 1, and ε = 0 takes it."""
+    """A state with q = (-2, 5, -1), of which the second is forbidden: r + γ max over the others is
+    1 - ½ · 1, and ε = 0 takes it."""
     config = SemiGradientSarsaConfig(gamma=0.5, alpha=Constant(1.0), epsilon=Constant(0.0))
     agent: Any = SemiGradientSarsa(Doors(), config)
-    agent.weights[1] = [0.0, 5.0, 1.0]
+    agent.weights[1] = [-2.0, 5.0, -1.0]
     mask = np.array([True, False, True])
     agent.learn(Step(0, 0, 1.0, 1, False, False, True, None, np.ones(3, bool), mask))
-    assert agent.weights[0].tolist() == [1.5, 0.0, 0.0]
+    assert agent.weights[0].tolist() == [0.5, 0.0, 0.0]
     assert agent.act(1, action_mask=mask) == 2
     assert agent.act(1, explore=False, action_mask=mask) == 2 and agent.act(1, explore=False) == 1
 
@@ -263,3 +265,24 @@ def test_plans_start_with_an_allowed_action_however_often_they_are_refitted() ->
     assert again.probability[0, 1, 0] > 0.98
     drawn = again.sample(200, np.random.default_rng(0))
     assert not drawn[..., 0, 0].any()
+
+
+class StartsAtFive(gymnasium.Env):
+    """States 5, 6 and 7; action 1 is allowed in state 6 alone."""
+
+    observation_space = spaces.Discrete(3, start=5)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return np.int64(5), {}
+
+    def step(self, action: Any) -> Any:
+        return np.int64(7), 0.0, True, False, {}
+
+    def action_mask(self, state: int) -> np.ndarray:
+        return np.array([True, state == 6])
+
+
+def test_the_masks_of_states_are_those_of_the_environments_own_numbers() -> None:
+    agent: Any = rlbook.train("semi_gradient_sarsa", StartsAtFive(), steps=2).agent
+    assert agent.allowed.tolist() == [[True, False], [True, True], [True, False]]

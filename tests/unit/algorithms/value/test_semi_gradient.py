@@ -4,6 +4,7 @@ the tabular ones."""
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -229,6 +230,12 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
             "Maze-v0",
             {"alpha": 0},
             "alpha must be a number above 0 at all times, got 0",
+        ),
+        (
+            "semi_gradient_td",
+            "Maze-v0",
+            {"features": ((1.0, math.nan),)},
+            "or a vector for each state, got ((1.0, nan),)",
         ),
     ],
 )
