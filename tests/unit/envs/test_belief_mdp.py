@@ -62,6 +62,8 @@ def test_the_alpha_vectors_come_as_near_as_they_say() -> None:
 def test_a_vector_is_kept_only_where_it_is_the_largest_somewhere() -> None:
     alphas = np.array([[1.0, 0.0], [0.0, 1.0], [0.4, 0.4], [0.6, 0.6], [-1.0, 0.9]])
     assert sorted(prune(alphas).tolist()) == [[0.0, 1.0], [0.6, 0.6], [1.0, 0.0]]
+    level = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])  # the third is nowhere above both
+    assert sorted(prune(level).tolist()) == [[0.0, 1.0], [1.0, 0.0]]
 
 
 @pytest.mark.parametrize("length", [1, 3, 10])
@@ -107,6 +109,7 @@ def test_a_visible_world_is_itself() -> None:
     [
         (lambda: hidden_model(tiger().model, [0, 1, 2]), r"views must be \[2\] or \[2, O\]"),
         (lambda: hidden_model(tiger().model, [[0.5, 0.4], [0, 1]]), "add up to 1"),
+        (lambda: hidden_model(tiger().model, [[1.5, -0.5], [0, 1]]), "must be probabilities"),
         (lambda: belief_mdp(tiger(), most=10), "more than 10 beliefs"),
         (lambda: alpha_vectors(tiger(), 1.0), "gamma must be at least 0 and below 1, got 1.0"),
         (lambda: best_memoryless(tiger(), 0.9, most=8), "there are 9 policies"),

@@ -172,6 +172,13 @@ def test_an_environment_of_such_a_model_says_what_can_be_done() -> None:
     )
 
 
+def test_an_observation_of_several_states_has_no_mask_of_its_own() -> None:
+    """`action_mask(observation)` would be that of the state which has this number."""
+    model = growth()
+    assert hasattr(TabularEnv(model), "action_mask")
+    assert not hasattr(TabularEnv(model, np.zeros(model.num_states, np.int64)), "action_mask")
+
+
 def savings() -> TabularMDP:
     """Deterministic: of a stock s a part a ≤ s is kept, s - a is eaten and pays √(s - a), and the
     next stock is a + 1, or 0 after a = 5."""

@@ -171,6 +171,16 @@ def test_the_local_view_shows_the_goal_and_counts_the_outside_as_wall() -> None:
     assert observation.reshape(3, 3).tolist() == [[1, 2, 1], [1, 0, 1], [0, 0, 1]]
 
 
+@pytest.mark.parametrize("slip", [0, 1])
+def test_a_probability_may_be_0_or_1(slip: int) -> None:
+    assert Maze(slip=slip).reset(seed=0)[0] == Maze().reset(seed=0)[0]
+
+
+def test_free_cells_at_the_ends_of_a_map_may_be_spaces() -> None:
+    layout = parse_layout(" S\nG ")
+    assert layout.walls.shape == (2, 2) and (layout.start, layout.goal) == (1, 2)
+
+
 def test_a_space_and_a_dot_are_both_free_and_any_size_will_do() -> None:
     env = Maze(layout="\nS .G\n")
     env.reset(seed=0)
