@@ -20,6 +20,8 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.llm.judging import judge_model
 from rlbook.llm.rewards import Completion, Rewards
+from rlbook.llm.tokenizers.chat_codec import chat_codec
+from rlbook.llm.tokenizers.tokenizer import folder_codec
 
 SUMS: dict[str, Any] = {"template": "{prompt}", "scale": [0, 200], "max_tokens": 8}
 """The model that adds is a judge that rates a prompt by its sum."""
@@ -130,6 +132,23 @@ def test_what_a_text_says_reaches_the_judge_as_it_is_and_both_orders_are_asked()
         total, named = Rewards({"judge": {"server": url, **told}})([wrote("?", "{answer}", "46")])
     assert sorted(seen) == ["46/46/{answer}", "46/{answer}/46"]
     assert total.tolist() == [0.5] and named["reward/judge/consistent"].tolist() == [0.0]
+
+
+def test_a_completion_of_a_row_without_an_answer_has_no_score_of_a_comparison() -> None:
+    told = {"template": "{answer}/{first}/{second}", "mode": "reference"}
+    with failing("[[A]]") as (url, _):
+        rewards = Rewards({"judge": {"server": url, **told}})
+        _, named = rewards([wrote("?", "two", "46"), wrote("?", "three")])
+    np.testing.assert_array_equal(named["reward/judge"], [0.5, np.nan])
+    assert named["reward/judge/failed"].tolist() == [0.0, 1.0]
+
+
+def test_a_prompt_that_leaves_no_room_for_the_judges_answer_is_not_judged(folder: Path) -> None:
+    settings = judge_model.JudgeSettings(folder=str(folder), max_tokens=8)
+    codec = chat_codec(folder_codec(str(folder)))
+    most = codec.limit - 8 - len(codec.encode_prompt([{"role": "user", "content": ""}]))
+    longest, longer = judge_model.open_judge(settings).ask(["1" * most, "1" * (most + 1)])
+    assert longest is not None and longer is None
 
 
 def test_a_group_is_compared_with_itself(server: RunningServer) -> None:

@@ -24,6 +24,7 @@ from rlbook.data.schemas import Example
 from rlbook.errors import RequestError
 from rlbook.llm.environments.chat_env import Chat, ChatVector
 from rlbook.llm.environments.chat_rules import prompts_of
+from rlbook.llm.models.export import chat_tokenizer
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model, small_llama
 from rlbook.llm.rewards import Completion
@@ -132,6 +133,15 @@ def test_ids_are_those_of_apply_chat_template(folder: Path, arguments: dict[str,
         assert ids == expected and ids[0] == 1 and ids[1] != 1  # one BOS, the template's
     obs, _ = env.reset(options={"prompt_id": 1})
     assert obs["tokens"][: obs["length"]].tolist() == theirs(folder, [BE, USER], **arguments)
+
+
+def test_the_tokenizer_that_is_exported_cuts_nothing(folder: Path) -> None:
+    """The folder's tokenizer.json cuts texts after 5 tokens, and one reads the exported file without
+    transformers as well, which would lift that limit."""
+    env = Chat(function=lambda split: [Example([USER], "46")], model=str(folder))
+    backend = chat_tokenizer(env).backend_tokenizer
+    text = "1 2 3 4 5 6 7 8"
+    assert backend.decode(backend.encode(text).ids) == text
 
 
 def test_system_text_and_shots_stand_before_the_prompt(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_equal_prompts_are_asked_once_and_a_cache_outlives_the_judge(tmp_path: P
     settings = JudgeSettings(cache=str(tmp_path / "answers.db"))
     judge = JudgeModel(answer, "one", settings)
     assert judge.ask(["a", "b", "a", "silence"]) == ["A", "B", "A", None]
-    assert judge.ask(["a"]) == ["A"] and seen == ["a", "b", "silence"]
+    assert judge.ask(["a"]) == ["A"] and seen == ["a", "b", "silence"] and judge.asked == 3
     again = JudgeModel(answer, "one", settings)
     # what has not been answered is asked again
     assert again.ask(["b", "silence", "c"]) == ["B", None, "C"]

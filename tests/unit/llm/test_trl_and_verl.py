@@ -15,6 +15,7 @@ from closeness import near
 
 from rlbook.interaction.guards import BadAnswer
 from rlbook.llm.rewards import Completion, Rewards, overlong, repetition, think
+from rlbook.llm.rewards.score_worker import to_score
 
 
 @pytest.fixture
@@ -307,3 +308,15 @@ def test_ours_equal_trls_own() -> None:
     for name, (options, ours) in peers.items():
         theirs, _ = rewards({f"trl:trl.rewards:{name}": options})(written)
         assert list(theirs) == near([ours(completion) for completion in written], terms=4), name
+
+
+def test_a_score_is_a_number_or_the_first_of_several_or_that_of_a_mapping() -> None:
+    given: list[Any] = [
+        None,
+        2,
+        True,
+        (1.0, 3.0),
+        {"score": 4.0, "acc": 0.0},
+        {"score": [5.0, 6.0]},
+    ]
+    assert [to_score(one) for one in given] == [0.0, 2.0, 1.0, 1.0, 4.0, 5.0]
