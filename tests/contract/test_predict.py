@@ -13,6 +13,7 @@ from gymnasium import spaces
 from state_content import content
 
 import rlbook
+from rlbook.envs.space_batches import WrongObservation, is_batch
 from rlbook.evaluation.catalogue import read_catalogue
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.run import Run
@@ -195,3 +196,11 @@ def test_a_mask_is_kept_and_refused_where_it_has_no_effect() -> None:
         assert run.predict(obs[None], action_mask=mask[None]).tolist() == [allowed]
     with pytest.raises(ValueError, match="does not use action masks"):
         trained("sac", "Pendulum-v1").predict(np.zeros(3, np.float32), action_mask=[True])
+
+
+def test_parts_of_which_only_some_are_batches_are_no_observation() -> None:
+    space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Discrete(3)})
+    parts = {"a": np.zeros((4, 2), np.float32), "b": np.int64(1)}
+    with pytest.raises(WrongObservation, match="or a batch of them"):
+        is_batch(space, parts)
+    assert is_batch(space, parts | {"b": np.arange(4) % 3})

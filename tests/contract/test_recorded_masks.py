@@ -17,6 +17,7 @@ from gymnasium import spaces
 from masked_doors import GAMMA, LEADS_TO, OPEN, PAYS, Doors
 
 import rlbook
+from rlbook.agent import Step
 from rlbook.data.episodes import Episode, Episodes, collate
 from rlbook.data.files import load
 from rlbook.data.minari_files import write_minari
@@ -27,6 +28,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.registry import agent_class
+from rlbook.runs.demonstrations import EpisodeRecorder
 from rlbook.runs.episode_recording import record
 
 ENV = "tests/RecordedDoors-v0"
@@ -222,3 +224,24 @@ def test_demonstrations_that_are_cut_keep_their_masks() -> None:
         quiet=True,
     )
     assert run.metrics[-1]["loss"] < math.log(6) - 0.3  # Taxi allows six actions nowhere
+
+
+def test_recorded_play_takes_as_many_random_actions_as_it_is_told(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"policy": "optimal", "episodes": 5}
+    best, mixed = (
+        record("Maze-v0", tmp_path / str(epsilon), epsilon=epsilon, **asked)["return"]
+        for epsilon in (0.0, 0.5)
+    )
+    assert best == near(3.0, terms=10) and mixed < best
+
+
+def test_until_the_first_mask_everything_is_allowed() -> None:
+    recorder = EpisodeRecorder(rlbook.make("Maze-v0"))
+    recorder.reset(seed=0)
+    first, last = np.array([True, False]), np.array([False, True])
+    assert recorder.episode(Step(0, 0, 0.0, 1, False, False, next_action_mask=first)) is None
+    found = recorder.episode(
+        Step(1, 0, 0.0, 2, True, False, action_mask=first, next_action_mask=last)
+    )
+    assert found is not None and found.action_masks is not None
+    assert found.action_masks.tolist() == [[True, True], [True, False], [False, True]]

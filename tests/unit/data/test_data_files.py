@@ -291,6 +291,8 @@ def test_columns_of_plain_types_are_read_as_they_are(tmp_path: Path) -> None:
     assert math.isnan(found.pop("missing")) and found == row | {"kind": "a", "half": 1.5}
     lines(tmp_path / "lines", "\ufeff" + json.dumps(row))
     assert list(text_files.read_rows(tmp_path / "lines")) == [row]
+    (tmp_path / "array").write_text("\ufeff" + json.dumps([row]), encoding="utf-8")
+    assert list(text_files.read_rows(tmp_path / "array")) == [row]
 
 
 def test_a_margin_that_would_be_left_out_is_refused(tmp_path: Path, addition: Any) -> None:
@@ -732,6 +734,9 @@ def test_csv_files_hold_texts_labels_and_margins(tmp_path: Path, addition: Any) 
     (tmp_path / "labels.csv").write_text("prompt,completion,label\n1+1=,2,True\n1+1=,3,false\n")
     labels: Any = load(tmp_path / "labels.csv", addition)
     assert labels[np.array([0, 1])].good.tolist() == [True, False]
+    (tmp_path / "digits.csv").write_text("prompt,completion,label\n1+1=,2,1\n1+1=,3,0\n")
+    digits: Any = load(tmp_path / "digits.csv", addition, kinds=("Labelled",))
+    assert digits[np.array([0, 1])].good.tolist() == [True, False]
     (tmp_path / "pairs.csv").write_text("prompt,chosen,rejected,margin\n1+1=,2,3,0.5\n")
     assert text_files.read_rows(tmp_path / "pairs.csv")[0]["margin"] == 0.5
     assert isinstance(load(tmp_path / "pairs.csv", addition), Pairs)

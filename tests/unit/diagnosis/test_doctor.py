@@ -379,3 +379,10 @@ def test_a_run_that_goes_well_is_left_in_peace(
         capsys.readouterr().out
         == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
     )
+
+
+def test_the_last_two_quarters_are_of_the_steps_and_not_of_the_episodes() -> None:
+    """Of 80 steps the third quarter is 41 to 60, and the last 61 to 80."""
+    played = [(step, float(step), 1) for step in (10, 20, 40, 41, 60, 61, 80)]
+    log = Log([], played, None, None, None, {}, ())
+    assert log.quarters() == ([41.0, 60.0], [61.0, 80.0])

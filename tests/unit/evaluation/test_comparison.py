@@ -109,6 +109,15 @@ def test_a_comparison_is_shown_as_the_table_of_the_command(
     assert rows._repr_html_().count("<tr>") == 3 and "<td>12,345</td>" in rows._repr_html_()
 
 
+def test_two_runs_of_a_setting_have_an_interval_in_the_table(tmp_path: Path) -> None:
+    """A quarter of the resamples are the lower score twice, and a quarter the higher one."""
+    folders = [
+        write(tmp_path / str(seed), seed, [{"step": 9, "eval_return": score}])
+        for seed, score in enumerate((1.0, 3.0))
+    ]
+    assert rlbook.compare(folders).table()[1][2:] == ["2", "2", "1 to 3"]
+
+
 def test_the_command_prints_a_table_or_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

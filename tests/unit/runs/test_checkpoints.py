@@ -39,7 +39,8 @@ from rlbook.runs.storage.checkpoints import (
     read_best,
     save_checkpoint,
 )
-from rlbook.runs.storage.state_encoding import DTYPES, decode, encode
+from rlbook.runs.storage.saved_parts import check_parts
+from rlbook.runs.storage.state_encoding import DTYPES, StateError, decode, encode
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
@@ -282,6 +283,14 @@ def test_going_on_from_an_earlier_step_gives_up_the_later_ones(tmp_path: Path) -
     discard_after(tmp_path, 10)
     assert list_checkpoints(tmp_path) == [10]
     assert read_best(tmp_path) is None
+
+
+def test_going_on_from_the_best_checkpoint_keeps_it_the_best(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save_checkpoint(tmp_path, step, {}, keep=10)
+    mark_best(tmp_path, 10, 2.0)
+    discard_after(tmp_path, 10)
+    assert read_best(tmp_path) == (10, 2.0)
 
 
 def test_a_run_killed_between_two_renames_is_still_found(tmp_path: Path) -> None:
@@ -724,6 +733,13 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
         last = step
     save_checkpoint(tmp_path, last + 1, {})
     assert len(os.listdir(tmp_path / "checkpoints")) == 2
+
+
+def test_saved_integers_have_64_bits_and_a_sign() -> None:
+    check_parts({"least": -(2**63), "most": 2**63 - 1}, "", None, None)
+    for number in (-(2**63) - 1, 2**63):
+        with pytest.raises(StateError, match=r"^a/0 is an integer that does not fit in 64 bits$"):
+            check_parts({"a": [number]}, "", None, None)
 
 
 def test_a_second_writer_is_turned_away(tmp_path: Path) -> None:
