@@ -7,6 +7,7 @@ from closeness import assert_near, near
 from rlbook.functional.value_losses import (
     clipped_value_loss,
     double_q_target,
+    expectile_loss,
     huber_loss,
     q_target,
     squared_value_loss,
@@ -164,8 +165,9 @@ def test_nan_in_the_padding_reaches_neither_loss_nor_gradient():
         squared_value_loss(value, target, mask=mask),
         huber_loss(value, target, mask=mask),
         clipped_value_loss(value, target, target, mask=mask),
+        expectile_loss(value, target, 0.75, mask=mask),
     )
-    for loss, expected in zip(losses, (0.5 * 4, 2 - 0.5, 0.5 * 4), strict=True):
+    for loss, expected in zip(losses, (0.5 * 4, 2 - 0.5, 0.5 * 4, 0.5 * 0.75 * 4), strict=True):
         assert loss.item() == expected
         assert torch.autograd.grad(loss, value)[0].isfinite().all()
 

@@ -285,6 +285,14 @@ def test_going_on_from_an_earlier_step_gives_up_the_later_ones(tmp_path: Path) -
     assert read_best(tmp_path) is None
 
 
+@pytest.mark.parametrize("name", ["9", "11"])
+def test_a_checkpoint_in_the_folder_of_another_step_is_refused(name: str, tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path, 10, {})
+    path.rename(path.with_name(name))
+    with pytest.raises(CheckpointError, match="it holds step 10"):
+        load_checkpoint(tmp_path)
+
+
 def test_going_on_from_the_best_checkpoint_keeps_it_the_best(tmp_path: Path) -> None:
     for step in (10, 20):
         save_checkpoint(tmp_path, step, {}, keep=10)

@@ -108,13 +108,14 @@ class Known(torch.nn.Module):
 def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of_getting_there() -> (
     None
 ):
-    """s = 2, actions 3 and 5, γ = .5, a termination with probability ¼ at each step: rewards 2, 5;
-    mean over members ½ higher each."""
-    plans = torch.tensor([[[[3.0], [5.0]], [[0.0], [0.0]]]])  # [N = 1, C = 2, H = 2, A = 1]
+    """s = 2, actions 3, 5 and 1, γ = .5, a termination with probability ¼ at each step: rewards 2, 5
+    and 10; mean over members ½ higher each."""
+    plans = torch.tensor([[[[3.0], [5.0], [1.0]], [[0.0]] * 3]])  # [N = 1, C = 2, H = 3, A = 1]
     model: Any = Known(math.log(0.25 / 0.75))
     found = imagined_return(model, torch.tensor([[2.0]]), plans, gamma=0.5)
     discount = 0.5 * 0.75
-    assert_near(found, [[2.5 + discount * 5.5, 2.5 + discount * 2.5]], terms=8)
+    first = 2.5 + discount * 5.5 + discount**2 * 10.5
+    assert_near(found, [[first, 2.5 * (1 + discount + discount**2)]], terms=12)
 
 
 def test_the_members_of_an_ensemble_are_networks_of_their_own() -> None:
