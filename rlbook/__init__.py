@@ -102,8 +102,8 @@ def __dir__() -> list[str]:
 
 
 class _AfterGymnasium:
-    """Where Python looks for modules: imports `rlbook.envs` after gymnasium, which registers the
-    ids.
+    """An import finder that imports `rlbook.envs` after gymnasium, so that the environment ids are
+    registered.
 
     gymnasium 1.0 dropped the entry points by which a package could do so uninvited, and to import
     gymnasium here would take longer than all of `import rlbook`.
@@ -111,7 +111,7 @@ class _AfterGymnasium:
 
     @classmethod
     def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """gymnasium as any other finder has it; None, as not found, for other modules.
+        """Finds gymnasium as the other finders do; None, meaning not found, for any other module.
 
         A caller may only want to know whether it is installed, so this stays in place until
         gymnasium has been imported.
@@ -145,7 +145,8 @@ else:
 
 
 def _complete_in_notebooks() -> None:
-    """Lets IPython's Tab know what `rlbook.training.completions` knows, and no signature says."""
+    """Adds the completions of `rlbook.training.completions` to IPython's Tab, because no signature
+    lists them."""
     from IPython.core.completer import SimpleCompletion, context_matcher
     from IPython.core.getipython import get_ipython
 

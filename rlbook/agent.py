@@ -39,17 +39,17 @@ Presets = dict[str, dict[str, Any]]
 hyper-parameters."""
 
 EXPECTED = "expected"
-"""What a preset in a file says about its own result; see `rlbook.evaluation.verification`."""
+"""The result that a preset's file claims; see `rlbook.evaluation.verification`."""
 
 ACTION_MASK = "action_mask"
-"""Where in gymnasium's info a mask is, and the argument of `act` that takes it."""
+"""The key of a mask in gymnasium's info, and the argument of `act` that takes it."""
 
 OBSERVATIONS = ("index", "numbers", "vector", "network", "policy", "any")
 ACTIONS = ("discrete", "discrete only", "any", "scaled", "scaled box")
-"""What `Agent.observations` and `Agent.actions` may be."""
+"""The possible values of `Agent.observations` and `Agent.actions`."""
 
 NO_STATE: Any = "no state"
-"""The state that `predict` is given where it is given none; None stands for an episode's start."""
+"""The default of `predict`'s argument `state`; None stands for an episode's start."""
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or
@@ -64,14 +64,14 @@ class Frozen(dict[str, Any]):
     """
 
     sha256: str | None = None
-    """Once it was computed: who saves this very part again need not read it."""
+    """The digest, once it is computed: saving this part again need not read it."""
 
 
 Metrics = dict[str, float]
-"""Name → number. A name's unit and meaning stand in the algorithm's `METRICS`."""
+"""Name → number. A name's unit and meaning are in the algorithm's `METRICS`."""
 
 Totals = dict[str, tuple[float, int]]
-"""Name → sum and count, where many steps were taken at once; what is logged is the mean."""
+"""Name → sum and count over many steps taken at once; the log has the mean."""
 
 
 class Step(NamedTuple):
@@ -113,50 +113,50 @@ class NoHyperparameters:
 
 
 class Sampler(Protocol):
-    """Another program that samples with the agent's weights."""
+    """Another program that samples actions with the agent's weights."""
 
     def bind_env(self, env: VectorEnv) -> Sampler:
         """The sampler for a vector environment; see `rlbook.llm.serving.sampler`."""
         ...
 
     def acting_state(self) -> Any:
-        """What the policy acts with during a round of episodes: it asks the program for them."""
+        """The acting state of the policy during a round of episodes: it asks the other program for
+        them."""
         ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What an agent is given besides its environment. The user names folders; the run turns them
-    into these."""
+    """What an agent is given besides its environment. The user names folders; the run loads
+    them."""
 
     expert: Agent | None = None
-    """Acts where demonstrations are needed."""
+    """The expert from which demonstrations are recorded, if they are needed."""
     teacher: Agent | None = None
-    """Says how likely it finds what the agent did."""
+    """The teacher whose probabilities are learned."""
     reference: Agent | None = None
-    """What a KL penalty holds the agent to, instead of the agent's own first policy."""
+    """The reference policy of a KL penalty, instead of the agent's own initial policy."""
     start: Agent | None = None
-    """The agent whose policy this one's starts from, such as a cloned one."""
+    """The agent whose policy initialises this one's, such as a cloned one."""
     reward_model: Agent | None = None
-    """The reward model that pays in the environment's place, for an agent whose critic may start
-    from it."""
+    """The reward model that replaces the environment's reward, for an agent whose critic may be
+    initialised from it."""
     model: object = None
-    """What the networks start from and what of them is trained, as
-    `rlbook.networks.model_spec.ModelSpec.from_value` reads it. A folder may be the environment's argument
-    `model` instead, whose tokenizer decides what the environment shows."""
+    """The initial model of the networks and which of its parts are trained, as parsed by
+    `rlbook.networks.model_spec.ModelSpec.from_value`. A folder may be the environment's argument
+    `model` instead, whose tokenizer determines the observations."""
     device: str = "cpu"
-    """Where the networks live: "cpu", "cuda" or "cuda:N"."""
+    """The networks' device: "cpu", "cuda" or "cuda:N"."""
     sampler: Sampler | None = None
-    """Samples completions in training in the agent's place; None: the agent does."""
+    """Samples completions in training instead of the agent; None: the agent does."""
     advice: Callable[..., NDArray[Any]] | None = None
-    """Says what the expert would do where the environments are now: [N] or [N, A], as the agent
-    would choose it. For an agent that `uses` it; the expert is the named one, or the exact
-    policy."""
+    """The expert's actions in the environments' current states: [N] or [N, A], in the agent's
+    format. For an agent that `uses` it; the expert is the named one, or the exact policy."""
     replay_folder: Path | None = None
-    """Where the frames of a replay buffer lie, mapped into memory; None: in memory."""
+    """The folder of a replay buffer's frames, mapped into memory; None: in memory."""
     demonstrations: Callable[[], Data] | None = None
-    """Opens recorded `Episodes` for an agent that `uses` them while it plays itself: the named
-    data, or what the expert shows."""
+    """Opens recorded `Episodes` for an agent that `uses` them while it acts itself: the named data,
+    or the expert's demonstrations."""
 
 
 class Data(Protocol):
@@ -185,7 +185,7 @@ class Data(Protocol):
 
 
 class PresetsBeside:
-    """The presets of one of the book's algorithms: what its files in `presets` say."""
+    """The presets of one of the book's algorithms, read from its files in `presets`."""
 
     def __get__(self, agent: object, kind: type) -> Presets:
         return {
@@ -196,8 +196,8 @@ class PresetsBeside:
 
 
 def preset_files(kind: type) -> list[Path]:
-    """The files that hold the presets of one of the book's algorithms; an environment's entry in a
-    later one takes the place of that in an earlier one.
+    """The files with the presets of one of the book's algorithms; for an environment that occurs in
+    several, the last one counts.
 
     The last one is its own, or that of the nearest of its bases. Before it come those of the bases
     that hold what a family shares and are not algorithms, so that a file need not repeat them.
@@ -218,8 +218,8 @@ def preset_file(kind: type) -> Path | None:
 
 @cache
 def read_presets(path: Path) -> Presets:
-    """What a file of presets says, `expected` included. A list of numbers is a tuple, as in a
-    `Config`.
+    """The content of a presets file, `expected` included. A list of numbers becomes a tuple, as in
+    a `Config`.
 
     Raises:
         RequestError: the file is not what such a file should be, in one sentence.
@@ -248,16 +248,16 @@ def read_presets(path: Path) -> Presets:
 OF_AN_AGENT = {
     "save": "run.save(folder) saves the agent with its run, and agent.state_dict() has its weights",
     "load": "rlbook.load(folder).agent is the agent of a run that was saved",
-    "train": "rlbook.train(…) trains it, and run.train(steps=1000) trains it further",
+    "train": "rlbook.train(…) trains it, and run.train(steps=1000) continues training",
     "evaluate": "rlbook.evaluate(agent, env) plays it",
     "parameters": "the weights are agent.state_dict(); those of a policy are"
     " agent.policy.parameters()",
 }
-"""What an agent does not have → what there is in its place."""
+"""Names that an agent does not have → what to use instead."""
 
 
 class _ConstructorSignature:
-    """The signature of a class is its constructor's, in place of that of its type's `__call__`."""
+    """The signature of a class is its constructor's, not that of its metaclass's `__call__`."""
 
     def __get__(self, made: type | None, kind: type) -> inspect.Signature:
         if made is None:  # asked of the type itself, which has its own
@@ -267,19 +267,20 @@ class _ConstructorSignature:
 
 
 class AgentType(ABCMeta):
-    """The type of agents' classes, which are asked for what those of other libraries have:
-    `PPO("MlpPolicy", "CartPole-v1")`, `PPO(gamma=0.9)`, `PPO.load(folder)`."""
+    """The metaclass of agents. It answers calls in the style of other libraries, such as
+    `PPO("MlpPolicy", "CartPole-v1")`, `PPO(gamma=0.9)` or `PPO.load(folder)`, with an error that
+    says what to write instead."""
 
     if not TYPE_CHECKING:  # which knows the constructors and the attributes better
 
         def __call__(cls, *args: object, **named: object) -> Any:
-            """Raises RequestError for a name in place of an environment, or nothing but an environment
-            or hyper-parameters."""
+            """Raises RequestError if the environment is given by its name, or is missing."""
             alone = len(args) < 2 and not _fits(cls, *args, **named)
             if alone or (args and isinstance(args[0], str)):
                 raise RequestError(
-                    f"an agent is made by what trains it: rlbook.train({cls.__name__}, 'CartPole-v1');"
-                    f" {cls.__name__}(env, config, seed) takes an environment whose spaces are adapted"
+                    f"agents are created by training: rlbook.train({cls.__name__}, "
+                    f"'CartPole-v1'); {cls.__name__}(env, config, seed) takes an environment "
+                    "whose spaces are adapted"
                 )
             return super().__call__(*args, **named)
 
@@ -304,43 +305,41 @@ class Agent(metaclass=AgentType):
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
     Config: ClassVar[type] = NoHyperparameters
-    """A frozen dataclass: every hyper-parameter, with unit and meaning in the comment after it."""
+    """A frozen dataclass: every hyper-parameter, with unit and meaning in the comment beside it."""
     METRICS: ClassVar[dict[str, str]] = {}
-    """What each number in the log means, with its unit."""
+    """The meaning of each logged metric, with its unit."""
     budget: ClassVar[dict[str, int]] = {"steps": 100_000}
-    """How long `train` trains where the user does not say: "steps", "episodes" or "passes"; and
-    "eval_every", if it matters."""
+    """The default training budget: "steps", "episodes" or "passes"; and "eval_every", if it
+    matters."""
     presets: ClassVar[Presets] = PresetsBeside()  # type: ignore[assignment]  # read when they are asked for
     """Environment → settings that replace the defaults there: a budget, num_envs, eval_every,
-    hyper-parameters. Those of the book's own algorithms stand in YAML files, those of `ppo.py`
-    in `presets/ppo.yaml` beside it; a class of yours names a dict, or has those of its base."""
+    hyper-parameters. Those of the book's own algorithms are in YAML files, those of `ppo.py` in
+    `presets/ppo.yaml` beside it; a user's class has a dict, or inherits one."""
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env,
     scalars."""
     observations: ClassVar[str] = "any"
-    """What observations are turned into: "index" (one integer), "numbers" (an integer, or a vector
-    with its bounds), "vector" (float32 [O]), "network" (an image as it is, else a vector), "policy"
-    (what the policy takes), "any"."""
+    """The form of the observations: "index" (one integer), "numbers" (an integer, or a vector with
+    its bounds), "vector" (float32 [O]), "network" (an image unchanged, otherwise a vector),
+    "policy" (the policy's input), "any"."""
     actions: ClassVar[str] = "any"
-    """What the environment's actions must look like: "discrete" (of a box, some values);
+    """The required form of the environment's actions: "discrete" (for a box, a few values),
     "discrete only" (no box); "any" (discrete or a box); "scaled" (discrete, or a bounded box, which
-    becomes [-1, 1]); "scaled box" (such a box alone)."""
+    becomes [-1, 1]); "scaled box" (such a box only)."""
     default_num_envs: ClassVar[int] = 1
-    """Environments side by side where the user names no number."""
+    """The default number of parallel environments."""
     uses: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Parts` that this agent has a use for. If there are any, the run gives its
-    constructor `parts`; what is named for an agent that has no use for it is refused."""
+    """The fields of `Parts` that this agent uses. If there are any, the run passes `parts` to its
+    constructor; a part that the agent does not use is refused."""
     data_kinds: ClassVar[tuple[str, ...]] = ()
-    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs", "Labelled" or
-    "Groups". Where no data set is named, "Steps" are those of `walks` (of its hyper-parameters)
+    """The classes of `rlbook.data` that `fit` accepts, by name: "Episodes", "Steps", "Pairs",
+    "Labelled" or "Groups". Without a data set, "Steps" are those of `walks` (a hyper-parameter)
     random walks."""
     idle_on_data: ClassVar[tuple[str, ...]] = ()
-    """Hyper-parameters that change nothing about learning from recorded data: they are refused
-    there."""
+    """Hyper-parameters without effect on learning from recorded data: they are refused there."""
     prefers: ClassVar[bool] = False
-    """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters)
-    random walks, ranked by their return, or on a token task right answers against those of other
-    prompts."""
+    """True: without a data set, pairs are made for it: `walks` (a hyper-parameter) random walks,
+    ranked by their return, or on a token task reference answers against those of other prompts."""
     rollout: str = "steps"
     """"episodes": all N environments start together, and a finished one waits (`step.valid` is
     false) until the last one ends."""
@@ -349,17 +348,17 @@ class Agent(metaclass=AgentType):
     seed."""
     awaits_round: bool = False
     """With `rollout = "episodes"`: reads `step.final_reward`, so that an environment may score the
-    episodes of a round together. False: each reward comes with the step that earned it."""
+    episodes of a round together. False: each reward comes with its step."""
     seeks_return: bool = True
-    """False: learns something else than to act well (the values of a given policy, a reward), so
-    that playing it tells nothing."""
+    """False: learns something other than maximising return (the values of a given policy, a
+    reward), so that its returns are not meaningful."""
     may_be_best: bool = True
-    """False: an evaluation now is not to be marked as the best, such as of a policy that has left
-    its bounds."""
+    """False: a current evaluation must not be marked as the best, for example because the policy
+    has left its KL bounds."""
     knows_env: bool = True
-    """False: looks into its environment while it acts, and was not told by `bind_env` which one."""
+    """False: looks into its environment while acting, but has not been given one by `bind_env`."""
     searches: ClassVar[bool] = False
-    """Whether each action costs a search, so that playing takes longer than learning."""
+    """Whether each action requires a search, so that playing takes longer than learning."""
     progress: float = 0.0
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""
@@ -398,8 +397,8 @@ class Agent(metaclass=AgentType):
 
     @classmethod
     def sources(cls) -> tuple[str, ...]:
-        """What this class learns from, of "environment", "model" and "data": the ways that it has
-        written."""
+        """The sources that this class learns from, among "environment", "model" and "data": those
+        whose method it defines."""
         ways = {"environment": "learn", "model": "plan", "data": "fit"}
         return tuple(
             source for source, way in ways.items() if getattr(cls, way) is not getattr(Agent, way)
@@ -419,7 +418,7 @@ class Agent(metaclass=AgentType):
         )
 
     def check_batch(self, observations: Any) -> None:
-        """What a batched agent's `act` begins with.
+        """Checks the arguments of a batched agent's `act`.
 
         Args:
             observations: [N, ...] as this agent sees them, or a dict of such arrays.
@@ -436,7 +435,7 @@ class Agent(metaclass=AgentType):
             raise ValueError(wrong_batch(observations, space, adapts=adapts))
 
     def check_one(self, observation: Any) -> None:
-        """What `act` of an agent that is not batched begins with.
+        """Checks the arguments of `act` of an agent that is not batched.
 
         Raises:
             ValueError: this is not one observation as the agent sees it.
@@ -456,9 +455,9 @@ class Agent(metaclass=AgentType):
         raise TypeError(f"{type(self).__name__} does not act")
 
     def new_memory(self) -> Any:
-        """What an agent that remembers its episodes acts with outside training, from the first step
-        of an episode on: a `rlbook.networks.recurrent_memory.RecurrentMemory`. None: it acts on the
-        present observation alone."""
+        """The memory that an agent with a recurrent network acts with outside training, from the
+        start of an episode: a `rlbook.networks.recurrent_memory.RecurrentMemory`. None: it acts on
+        the current observation alone."""
         return None
 
     @known_keywords
@@ -530,7 +529,7 @@ class Agent(metaclass=AgentType):
         action_mask: NDArray[np.bool_] | None,
         memory: Any = None,
     ) -> Any:
-        """The action of `predict`, chosen with what an agent with a memory remembers."""
+        """The action of `predict`, and the memory after it for an agent that has one."""
         from rlbook.envs.space_batches import as_array, as_batch, is_batch, plain, rows_of
 
         shown, taken = self._env_spaces()
@@ -580,24 +579,22 @@ class Agent(metaclass=AgentType):
             raise ValueError(f"{name} does not act, so it has no action to predict")
         if not self.knows_env:
             raise ValueError(
-                f"{name} looks ahead in the environment, so it has to know which one:"
-                " agent.bind_env(env).predict(observation)"
+                f"{name} looks ahead in the environment, so it must know which one: "
+                "agent.bind_env(env).predict(observation)"
             )
         adaptation: Any = self.adaptation
         if adaptation is not None and adaptation.env_observation_space is not None:
             return adaptation.env_observation_space, adaptation.env_action_space
         shown = self._space if self._row_space is None else self._row_space
         if shown is None:
-            raise ValueError(
-                f"{name} was made without an environment; call act in place of predict"
-            )
+            raise ValueError(f"{name} was made without an environment; call act instead of predict")
         return shown, self._action_space
 
     def _without_mask(
         self, observation: Elements, action_mask: NDArray[np.bool_] | None
     ) -> tuple[Elements, NDArray[np.bool_] | None]:
         """What the agent sees of an observation that holds an action mask, and that mask, unless
-        one is given besides."""
+        another one is given."""
         from rlbook.envs.masked_observations import is_masked_observation, split_observation
 
         if not is_masked_observation(observation, self._env_spaces()[0]):
@@ -611,7 +608,7 @@ class Agent(metaclass=AgentType):
         if action_mask is None:
             return None
         if not takes_action_mask(self.act) or not hasattr(self._env_spaces()[1], "n"):
-            raise ValueError(f"{type(self).__name__} does not use action masks, and got one")
+            raise ValueError(f"{type(self).__name__} does not use action masks, but got one")
         import numpy as np
 
         mask, count = np.asarray(action_mask), int(self._env_spaces()[1].n)
@@ -648,8 +645,8 @@ class Agent(metaclass=AgentType):
         raise TypeError(f"{type(self).__name__} does not learn from recorded data")
 
     def check_data(self, data: Data) -> None:
-        """Raises ValueError if the agent's settings do not go with these recorded data; a run asks
-        before it writes anything."""
+        """Raises ValueError if the agent's settings do not fit these recorded data; a run checks
+        this before it writes anything."""
         for name in self.idle_on_data:
             value = getattr(self.config, name)
             if value != getattr(type(self.config), name):
@@ -663,16 +660,16 @@ class Agent(metaclass=AgentType):
         return self
 
     def begin(self) -> None:
-        """All environments start afresh: whatever the agent remembers of the episodes in progress
-        is dropped."""
+        """All environments start new episodes: the agent drops what it remembers of the episodes in
+        progress."""
 
     def state_dict(self) -> State:
-        """Everything that resuming needs, RNGs and half-filled rollouts included. An agent that is
-        never kept in a folder needs none."""
+        """Everything needed to resume, including RNG states and partial rollouts. An agent that is
+        never saved does not need it."""
         raise TypeError(f"{type(self).__name__} has no state_dict, so it cannot be saved")
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`: afterwards the agent goes on bit for bit as the saved one
+        """The inverse of `state_dict`: afterwards the agent continues bit for bit as the saved one
         would have."""
         raise TypeError(f"{type(self).__name__} has no load_state_dict, so it cannot be restored")
 
@@ -683,11 +680,11 @@ def _default_of(item: Field[Any]) -> object:
 
 
 def check_initialised(agent: Agent) -> None:
-    """Raises RequestError if the `__init__` of an agent's class has not called that of `Agent`."""
+    """Raises RequestError if the `__init__` of an agent class did not call that of `Agent`."""
     if "_prediction_rngs" not in vars(agent):
         raise RequestError(
-            f"{type(agent).__name__}.__init__ must begin with super().__init__(env, config, seed),"
-            " which keeps the config and the spaces"
+            f"{type(agent).__name__}.__init__ must begin with super().__init__(env, config, "
+            "seed), which stores the config and the spaces"
         )
 
 
@@ -706,7 +703,7 @@ class Planner(Agent, ABC):
     budget = {"steps": 10_000}
 
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where planning in `model` is of no use to this agent."""
+        """Raises ValueError if this agent cannot use `model`."""
 
     @abstractmethod
     def plan(self, model: TabularMDP) -> Iterator[Metrics]:

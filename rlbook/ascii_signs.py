@@ -1,4 +1,4 @@
-"""How signs are written where a stream cannot take them: γ as gamma, → as ->, ± as +/-.
+"""Spells signs in ASCII for streams that cannot encode them: γ as gamma, → as ->, ± as +/-.
 
 `SPELL_OUT` is an error handler of Python's codecs, for `open`, `str.encode` and
 `stream.reconfigure(errors=SPELL_OUT)`. It is asked for those characters alone that the encoding of
@@ -67,13 +67,13 @@ SIGNS = BARS | {
     "\u0304": "_bar",
     "\u00a0": " ",
 }
-"""Sign → how it is written in ASCII."""
+"""Sign → its ASCII spelling."""
 RAISED = "superscript", "modifier letter"
-"""Beginnings of the names of characters that stand above the line."""
+"""Beginnings of the names of superscript characters."""
 
 
 def spell_out(text: str, place: int) -> str:
-    """The character of a text at this place, in ASCII; "?" where there is no way to write it.
+    """The ASCII form of a text's character at this place; "?" if there is none.
 
     A letter's name is set apart from the letters beside it: γV is "gamma V". What stands above the
     line follows a "^": x⁻¹ is "x^-1".
@@ -120,11 +120,13 @@ codecs.register_error(SPELL_OUT, _handle)
 
 
 def writable(text: str, encoding: str | None) -> str:
-    """A text as a stream of this encoding shows it, so that its length is known before."""
+    """A text in the form that a stream of this encoding can show, so that its length is known in
+    advance."""
     known = encoding or "utf-8"
     return text if text.isascii() else text.encode(known, SPELL_OUT).decode(known)
 
 
 def printable(text: str) -> str:
-    """A text as standard output shows it, so that `print` of what has it in its `repr` succeeds."""
+    """A text in the form that standard output can show, so that printing an object with it in its
+    `repr` does not fail."""
     return writable(text, getattr(sys.stdout, "encoding", None))

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind:
-    """The kind of value that a field accepts."""
+    """The kind of values that a field accepts."""
 
     description: str  # fills "FIELD must be …"
     allows: Callable[[Any], bool]  # True where the value is allowed
@@ -133,7 +133,7 @@ rising_pair = Kind(
 
 
 def one_of(*choices: str) -> Kind:
-    """One of these names."""
+    """One of the given names."""
     return Kind(
         f"one of {', '.join(map(repr, choices))}",
         lambda value: isinstance(value, str) and value in choices,
@@ -163,7 +163,7 @@ def value_at(rate: float | Schedule, progress: float) -> float:
 
 
 def four(value: float) -> str:
-    """A number with four digits, and all digits before the point."""
+    """A number with four significant digits, but with all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
 
 
@@ -431,7 +431,7 @@ SYNONYMS = {
     "reward_funcs": ("reward", "env.reward"),
     "reward_function": ("reward", "env.reward"),
 }
-"""What other books and libraries call a hyper-parameter → what it may be called here."""
+"""Other books' and libraries' name of a hyper-parameter → its possible names here."""
 WORDS = {
     "swish": ("silu",),
     "leakyrelu": ("leaky_relu",),
@@ -442,20 +442,20 @@ WORDS = {
     "test": ("evaluate",),
     "predict": ("evaluate",),
 }
-"""The same, of a hyper-parameter's values, of commands and of what they list."""
+"""The same for a hyper-parameter's values, commands and listed items."""
 
 
 _VERSION = re.compile(r"-v\d+$")
 
 
 def synonyms(name: object) -> tuple[str, ...]:
-    """What a hyper-parameter, an option or a value of other books and libraries may be called
-    here."""
+    """The names here that may be meant by another book's or library's name of a hyper-parameter, an
+    option or a value."""
     return (SYNONYMS | WORDS).get(_plain(name), ())
 
 
 def _plain(name: object) -> str:
-    """A name as it stands in Python, also where it was typed as an option."""
+    """A name in Python's form, even if it was typed as an option."""
     return str(name).lower().strip("-").replace("-", "_")
 
 
@@ -478,16 +478,16 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
 
 
 def _similarity(name: str, other: str) -> tuple[float, int]:
-    """Larger for names that are more alike; of two that are equally so, for the one of the same
-    length, as `dqn` is for `dnq` and `dyna_q` is not."""
+    """Larger for names that are more alike; among equals, for one of the same length: `dqn` is
+    closer to `dnq` than `dyna_q` is."""
     ratio = difflib.SequenceMatcher(None, other, name).ratio()
     return ratio, -abs(len(name) - len(other))
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:
-    """The ending of an error message about an unknown `name`, such as "; did you mean 'gamma'?": the
-    most similar one, or else those that it is a word of, or that are words of it; "" if there is
-    none."""
+    """The ending of an error message about an unknown `name`, such as "; did you mean 'gamma'?":
+    the most similar name, or else the names that contain it as a word or are contained in it; "" if
+    there is none."""
     allowed = list(allowed)
     match, words = nearest(name, allowed), _words(name)
     related = [choice for choice in allowed if words <= _words(choice) or _words(choice) <= words]
@@ -496,8 +496,8 @@ def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> st
 
 
 def tell(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
-    """As `did_you_mean`, of names some of which are `told` of in a sentence of their own: that of
-    the name, or of the one that it is a slip for."""
+    """As `did_you_mean`, but some names have a sentence of their own in `told`: that of the given
+    name, or of the name that it seems a misspelling of."""
     known, typed = list(known), _plain(name)
     keys = {key.lower(): key for key in told}
     found = [typed] if typed in keys else []
@@ -511,7 +511,7 @@ def tell(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
 
 
 SLIP = 0.8
-"""How similar a name must be to one of another library to be a slip for it, from 0 to 1."""
+"""The similarity, from 0 to 1, from which a name counts as a misspelling of another library's."""
 
 
 MOST_RELATED = 3  # names in a message
@@ -522,12 +522,12 @@ def _words(name: object) -> set[str]:
 
 
 MOST_LISTED = 12
-"""Names that a message lists in full."""
+"""The number of names that a message lists in full."""
 
 
 def names_or_help(names: Iterable[str], shown_by: str) -> str:
-    """Ends the message about an unknown name: the known ones or, where they are many, what shows
-    them."""
+    """Ends the message about an unknown name: with the known names or, if there are many, with the
+    command that lists them."""
     names = list(names)
     few = len(names) <= MOST_LISTED
     return f" (it has: {', '.join(names)})" if few else f" ({shown_by} shows all)"
@@ -560,7 +560,7 @@ def machine_memory() -> int:
 
 
 def check_disk(name: str, count: int, size: int, folder: Path) -> None:
-    """Raises ValueError if `count` items of `size` bytes exceed what is free where a folder is;
+    """Raises ValueError if `count` items of `size` bytes exceed the free space on a folder's disk;
     nothing is written."""
     free = shutil.disk_usage(folder).free
     if count * size > free:
@@ -583,7 +583,7 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
 
 
 ENDLESS = 2**62
-"""A count that nothing reaches."""
+"""A count that is never reached."""
 
 
 # ---- JSON that says one thing
@@ -612,7 +612,8 @@ def _finite_float(digits: str) -> float:
 STRICT_JSON = json.JSONDecoder(
     object_pairs_hook=_unique_names, parse_constant=_no_constant, parse_float=_finite_float
 )
-"""Raises ValueError where Python's own decoder does not: a name twice in one object, NaN, 1e400."""
+"""A JSON decoder that raises ValueError where Python's own does not: for a name twice in one
+object, NaN, 1e400."""
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -1,5 +1,5 @@
-"""The two ways a run goes wrong, told apart because the command line answers them differently, what
-an exception says in one line, and where messages are shown."""
+"""The two kinds of failed runs, distinguished because the command line answers them differently;
+exceptions on one line; and where messages are shown."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def in_notebook() -> bool:
 
 
 def message_stream() -> TextIO:
-    """Where notes and closing lines go: standard error, which a notebook would paint red; there,
-    standard output."""
+    """The stream for notes and closing lines: standard error, or in a notebook, where that would be
+    red, standard output."""
     return sys.stdout if in_notebook() else sys.stderr
 
 
 class ShortTraceback:
-    """A mixin of exceptions whose message says all: in a notebook or IPython their traceback has
-    the user's own lines alone. After `%xmode Verbose` it has all of them."""
+    """A mixin for exceptions with a self-contained message: in a notebook or IPython their
+    traceback shows only the user's own lines. After `%xmode Verbose` it shows all."""
 
     __cause__: BaseException | None
     __traceback__: TracebackType | None
     args: tuple[object, ...]
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython calls to show the exception."""
+        """IPython's hook for showing the exception."""
         from IPython.core.getipython import get_ipython
 
         shell = get_ipython()
@@ -53,8 +53,8 @@ class ShortTraceback:
 
 
 def own_lines(lines: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that lies in the user's code: neither in this package nor in Python
-    or an installed package. None if nothing does."""
+    """The part of a traceback that is in the user's code: neither in this package nor in Python or
+    an installed package. None if there is none."""
     kept = []
     while lines is not None:
         if not lines.tb_frame.f_code.co_filename.startswith(_foreign_folders()):
@@ -85,15 +85,15 @@ class TrainingError(ShortTraceback, RuntimeError):
 
 
 class UnknownName(ShortTraceback, AttributeError):
-    """What was looked up is not there: one sentence that names what is."""
+    """An attribute or key does not exist: one sentence that names the existing ones."""
 
 
 class UnknownImport(ShortTraceback, ImportError):
-    """What was to be imported is not there: one sentence that names what is."""
+    """A name to import does not exist: one sentence that names the existing ones."""
 
 
 def missing_name(module: str, name: str, hint: str, frame: FrameType) -> Exception:
-    """What a module's `__getattr__` raises for a name that the module does not have.
+    """The exception that a module's `__getattr__` raises for an unknown name.
 
     Args:
         module, name: what was asked for what.
@@ -107,7 +107,7 @@ def missing_name(module: str, name: str, hint: str, frame: FrameType) -> Excepti
 
 
 class UnknownArgument(ShortTraceback, TypeError):
-    """A function has no such argument: one sentence that names what it has."""
+    """A function has no such argument: one sentence that names its arguments."""
 
 
 class WrongValue(ShortTraceback, ValueError):
@@ -118,8 +118,8 @@ class WrongValue(ShortTraceback, ValueError):
 def request_errors(
     beginning: str = "", kinds: tuple[type[Exception], ...] = (ValueError,)
 ) -> Iterator[None]:
-    """Inside, an exception of these kinds becomes a RequestError whose sentence begins with
-    `beginning`."""
+    """Within the context, an exception of these kinds becomes a RequestError whose sentence begins
+    with `beginning`."""
     try:
         yield
     except kinds as error:

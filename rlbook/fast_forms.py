@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 PLAIN = "RLBOOK_PLAIN"
-"""Environment variable: anything but empty leaves every fast form alone."""
+"""Environment variable: any value but the empty string disables all fast forms."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _plain_only = bool(os.environ.get(PLAIN))
 
 
 def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a plain function that stands in the table of `rlbook.fast`."""
+    """Decorates a plain function that is in the table of `rlbook.fast`."""
     if _plain_only:
         plain.plain = plain  # type: ignore[attr-defined]
         return plain
@@ -50,19 +50,19 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called in the tables of `rlbook.fast`."""
+    """The name of a function in the tables of `rlbook.fast`."""
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
 def plain_only() -> bool:
-    """Whether every fast form is to be left alone."""
+    """Whether no fast form is to be used."""
     return _plain_only
 
 
 @contextmanager
 def plain_forms(plain: bool = True) -> Iterator[None]:
-    """Inside, the plain forms run (or, with False, the fast ones), whatever the environment
-    variable says."""
+    """Within the context, the plain forms run (or, with False, the fast ones), whatever the
+    environment variable says."""
     global _plain_only
     before, _plain_only = _plain_only, plain
     try:

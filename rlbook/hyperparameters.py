@@ -1,4 +1,4 @@
-"""Hyper-parameters: dataclasses whose annotations say what each field may be.
+"""Hyper-parameters: dataclasses whose annotations define the allowed values of each field.
 
     @dataclass(frozen=True)
     class SARSAConfig(Hyperparameters):
@@ -43,9 +43,9 @@ else:
 """What moves with training, or may: a number, or a schedule."""
 
 Activation = Literal["tanh", "relu", "gelu", "silu", "elu", "leaky_relu"]
-"""The activation functions of hidden layers, which `rlbook.networks.mlp` has."""
+"""The names of the activation functions of hidden layers in `rlbook.networks.mlp`."""
 counts_visits = "counts visits"
-"""In an annotation: the algorithm counts visits, so that the schedule may follow 1/N."""
+"""In an annotation: the algorithm counts visits, so the schedule may be 1/N."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Hyperparameters:
 
     def resolve(self, progress: float, **instead: object) -> Self:
         """The config at a point of training: each schedule replaced by its value, and the named
-        fields by what is given.
+        fields by the given values.
 
         Args:
             progress: in [0, 1], the share of the run's budget that is used.
@@ -84,7 +84,7 @@ class Hyperparameters:
 
 
 def field_names(config: type) -> list[str]:
-    """The fields of a config, its own first, then those of the groups that it inherits, in the
+    """The fields of a config: its own first, then those of the groups that it inherits, in the
     order of its bases."""
     own = [name for cls in config.__mro__ for name in vars(cls).get("__annotations__", ())]
     fields = {item.name for item in dataclasses.fields(config)}
@@ -97,20 +97,20 @@ def field_values(config: object) -> dict[str, Any]:
 
 
 def kinds(config: type) -> dict[str, Kind | None]:
-    """Field → what its annotation allows; None where that is not checked."""
+    """Field → the values that its annotation allows; None if they are not checked."""
     return {name: rule.kind for name, rule in _rules(config).items()}
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """What an annotation says of a field."""
+    """The rule for a field's values, read from its annotation."""
 
     kind: Kind | None  # None: nothing is checked
     schedule: Literal["never", "may", "always"]
     counts_visits: bool = False
 
     def check(self, name: str, value: float | str | Schedule | None) -> object:
-        """The value as the config holds it. Raises ValueError with one sentence where it is not
+        """The value as the config stores it. Raises ValueError with one sentence if it is not
         allowed."""
         assert self.kind is not None
         if self.schedule != "never" and callable(value) and not isinstance(value, Schedule):
@@ -140,8 +140,8 @@ class _Rule:
             raise ValueError(f"{name}: {error}") from None
         if isinstance(schedule, Inverse) and not self.counts_visits:
             raise ValueError(
-                f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse"
-                " schedule follows"
+                f"{name} cannot be {schedule}: an inverse schedule depends on visit counts, "
+                "which this algorithm does not keep"
             )
         for end in schedule.range:
             if not kind.allows(end):
@@ -151,8 +151,8 @@ class _Rule:
 
 @functools.cache
 def _rules(config: type) -> dict[str, _Rule]:
-    """Field → what its annotation says; where a class restates a field only to give it another
-    default, what its base says."""
+    """Field → the rule of its annotation; where a class restates a field only to change its
+    default, the base's rule."""
     rules: dict[str, _Rule] = {}
     for cls in reversed(config.__mro__):
         own = vars(cls).get("__annotations__", {})
@@ -198,7 +198,7 @@ def _rule(hint: object) -> _Rule:
 
 
 def _members(hint: object) -> Iterator[Any]:
-    """The parts of a union; anything else by itself."""
+    """The members of a union; any other type alone."""
     yield from (
         typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
     )
@@ -232,7 +232,7 @@ def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -
     if getattr(config, switch) is None:
         for idle in needs:
             if getattr(config, idle) != getattr(type(config), idle):
-                raise ValueError(f"{idle} is for a {switch}, and there is none; leave it out")
+                raise ValueError(f"{idle} has no effect without {switch}; leave it out")
         return
     value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
     if not isinstance(value, float | int) or not low <= value <= high:

@@ -92,8 +92,8 @@ ALGORITHMS = {
 }
 
 ENUMERATED = 20_000
-"""Transitions of an environment without a table that `train` tries before it says that there are
-too many to plan in: a few seconds."""
+"""The number of transitions that `train` tries in an environment without a table before it reports
+that there are too many for planning: a few seconds."""
 
 ALIASES: dict[str, str] = {
     "sft": "behavior_cloning",
@@ -101,7 +101,7 @@ ALIASES: dict[str, str] = {
     **dict.fromkeys(("ipo", "kto", "simpo", "orpo"), "dpo"),
     **dict.fromkeys(("rloo", "reinforce_plus_plus", "dr_grpo", "dapo", "gspo", "cispo"), "grpo"),
 }
-"""What language-model people call an algorithm → its name here."""
+"""The language-model community's name of an algorithm → its name here."""
 
 RELATED = {
     "recurrent_ppo": "ppo with recurrent='lstm'",
@@ -123,12 +123,13 @@ RELATED = {
     "c51": "dqn with distributional=True",
     "rainbow": "dqn with prioritized, dueling, noisy and distributional True, and n_step=3",
 }
-"""Algorithms that are others here with certain settings."""
+"""Algorithms that are special cases of others here."""
 LEFT_OUT = (
     *("qrdqn", "qr_dqn", "iqn", "her", "impala", "appo", "apex", "ape_x", "muzero", "dreamer"),
     *("dreamerv3", "decision_transformer", "cpo", "maddpg", "qmix", "mappo"),
 )
-"""What other libraries have, and the page "What is left out" of the book."""
+"""Algorithms of other libraries that are not included; see the page "What is left out" of the
+book."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "rloo": {
         "baseline": "leave-one-out",
@@ -154,8 +155,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     **{loss: {"preference_loss": loss} for loss in ("ipo", "kto", "simpo")},
     "orpo": {"preference_loss": "orpo", "nll_coef": 1.0},
 }
-"""Alias → the hyper-parameters that make it what it is called: they go before those of a preset,
-and the user's before them."""
+"""Alias → the hyper-parameters that define it: they override a preset's, and the user's override
+them."""
 
 
 def algorithms() -> dict[str, type[Agent]]:
@@ -178,9 +179,9 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     known, plain = (*ALGORITHMS, *ALIASES), name.lower().replace("-", "_")
     hint = f"; it is {RELATED[plain]}" if plain in RELATED else did_you_mean(plain, known)
     if plain in LEFT_OUT:
-        hint = "; it is not part of rlbook, and the page 'What is left out' says where it is"
+        hint = "; it is not part of rlbook, and the page 'What is left out' says where to find it"
     if name in gymnasium.registry or f"rlbook/{name}" in gymnasium.registry:
-        hint = "; it is an environment, and the algorithm comes before it"
+        hint = "; it is an environment, and the algorithm comes first"
     raise RequestError(f"unknown algorithm {name!r}{hint} (`rlbook list algorithms` shows all)")
 
 
@@ -188,9 +189,9 @@ MOST_NAMES = 6  # of algorithms in a message
 
 
 def refuse_foreign(algorithm: str, name: str) -> None:
-    """Raises RequestError where `name`, which is none of this algorithm's hyper-parameters, is one
-    of others; they are named. A name that means one of its own in other books is left to those who
-    look for the nearest."""
+    """Raises RequestError if `name`, which is not one of this algorithm's hyper-parameters, belongs
+    to others; they are listed. A name that other books use for one of its own is left to the search
+    for the nearest name."""
     mine = {item.name for item in dataclasses.fields(agent_class(algorithm).Config)}
     if mine & {*synonyms(name)}:
         return
@@ -209,7 +210,7 @@ def refuse_foreign(algorithm: str, name: str) -> None:
 
 
 def list_names(names: list[str]) -> str:
-    """Names in a sentence, the first few of them where they are many."""
+    """Names as part of a sentence, only the first few if there are many."""
     few = len(names) <= MOST_NAMES
     *first, last = names if few else [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
     return f"{', '.join(first)} and {last}" if first else last
@@ -221,8 +222,8 @@ are preferences, and answers with scores."""
 
 
 def refuse_data(agent: type[Agent]) -> None:
-    """Raises RequestError, which names the algorithms that learn from recorded data, for one that
-    does not: first those that learn from rewards, and those that choose among such actions."""
+    """Raises RequestError, listing the algorithms that learn from recorded data, for one that does
+    not: first those that learn from rewards and have the same kind of actions."""
 
     def distance(name: str) -> tuple[int, bool, bool]:
         other = agent_class(name)
@@ -262,7 +263,7 @@ def register(name: str, agent: type[Agent]) -> None:
         raise RequestError(
             f"algorithm name {name!r} is taken"
             if ":" not in name
-            else f"a name has no colon, got {name!r}"
+            else f"a name must not contain a colon, got {name!r}"
         )
     ALGORITHMS[name] = f"{check_class(agent).__module__}:{agent.__qualname__}"
 
@@ -287,7 +288,7 @@ def check_class(agent: object) -> type[Agent]:
             f"{agent.__name__} never learns: it must define learn(step), plan(model) or fit(data)"
         )
     if "environment" in agent.sources() and not agent.plays():
-        raise RequestError(f"{agent.__name__} learns from what it does, so it must define act")
+        raise RequestError(f"{agent.__name__} learns from its own actions, so it must define act")
     if not dataclasses.is_dataclass(agent.Config):
         raise RequestError(
             f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got"
@@ -393,7 +394,8 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
 
 
 WALKED, WALK = 30_000, 200
-"""Steps in all, and of each walk at most, in which random walks are to have different returns."""
+"""The total number of steps, and the length of each walk, within which random walks must have
+different returns."""
 
 
 def check_rankable(env: gymnasium.Env) -> None:

@@ -1,6 +1,6 @@
 """One seed feeds independent generators, one for each purpose; nothing draws from a global
-generator but environments that do so themselves. Their states are saved as plain data, and those of
-environments' generators as well."""
+generator except environments that do so themselves. Their states are saved as plain data, including
+those of environments' generators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PURPOSES = (
 
 
 class Uniform(Protocol):
-    """Where uniform random numbers come from, such as a numpy Generator."""
+    """A source of uniform random numbers, such as a numpy Generator."""
 
     def random(self) -> float:
         """The next number, in [0, 1)."""
@@ -41,7 +41,7 @@ class Uniform(Protocol):
 
 
 def fresh_seed() -> int:
-    """A seed below 2³² from the operating system's entropy, another one at each call."""
+    """A new seed below 2³² from the operating system's entropy."""
     return int(np.random.SeedSequence().generate_state(1)[0])
 
 
@@ -58,7 +58,7 @@ def torch_generator(rng: np.random.Generator) -> Any:
 
 
 Rng: TypeAlias = "np.random.Generator | np.random.RandomState | random.Random"
-"""A random generator of numpy's, of either interface, or of Python's."""
+"""A random generator: one of numpy's two interfaces, or Python's."""
 
 
 def rng_state(rng: Rng) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def rng_state(rng: Rng) -> dict[str, Any]:
 
 
 class GlobalGenerators:
-    """The states that the global generators of Python and numpy have for one run or evaluation,
-    whose environments may draw from them; the caller's own are kept out of it."""
+    """The states of Python's and numpy's global generators for one run or evaluation, whose
+    environments may draw from them; the caller's own states are not affected."""
 
     def __init__(self, seed: int) -> None:
         first, second = rng_for(seed, "globals").integers(2**32, size=2).tolist()
@@ -83,7 +83,8 @@ class GlobalGenerators:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Puts them in place of the caller's, and notes at the end how far they were drawn."""
+        """Within the context, replaces the caller's states by these, and stores the new ones at the
+        end."""
         callers = [rng_state(rng) for rng in GLOBAL_RNGS]
         self._set(self._states)
         try:
@@ -102,7 +103,7 @@ GLOBAL_RNGS: tuple[Rng, Rng] = (
     random.random.__self__,  # type: ignore[attr-defined]
     np.random.mtrand._rand,
 )
-"""The generators that the functions of Python's module and of numpy's draw from."""
+"""The generators behind the module-level functions of Python's `random` and of numpy."""
 
 
 PYTHONS = "random.Random"
@@ -120,18 +121,18 @@ def _array_of_words(dtype: type[np.unsignedinteger[Any]], count: int) -> Callabl
 
 
 def _is_twister(key: Any) -> bool:
-    """Whether these are the words of a Mersenne Twister. Of the first one a bit alone counts; with
-    no other bit set it would give zeros for ever, for which some draws wait without end."""
+    """Whether these are the words of a Mersenne Twister. Only one bit of the first word counts; if
+    no other bit were set, it would return zeros forever, for which some draws wait without end."""
     return _array_of_words(np.uint32, 624)(key) and bool(key[1:].any() or key[0] >> 31)
 
 
 def _is_name(value: object) -> bool:
-    """Whether this is text; which one was looked up before."""
+    """Whether this is text; which one was checked before."""
     return isinstance(value, str)
 
 
 def _is_gauss(value: object) -> bool:
-    """A normal number that was drawn and not used."""
+    """Whether this is a normal number that was drawn and not used."""
     return type(value) is float and math.isfinite(value)
 
 
@@ -167,11 +168,11 @@ _FORMS: dict[str, dict[str, Any]] = {
     },
     PYTHONS: _MT19937 | {"gauss": lambda value: value is None or _is_gauss(value)},
 }
-"""The name of an algorithm → what its state has, and which values each part may take."""
+"""The name of an algorithm → the parts of its state, and the allowed values of each."""
 
 
 def can_save(value: object) -> TypeGuard[Rng]:
-    """Whether this is a random generator whose state `rng_state` knows."""
+    """Whether this is a random generator whose state `rng_state` can save."""
     if isinstance(value, random.Random):  # those of the operating system have no state
         return type(value).getstate is random.Random.getstate
     if isinstance(value, np.random.RandomState):
@@ -189,7 +190,7 @@ def _name_of(rng: Rng) -> str:
 
 
 def check_rng_state(state: object) -> None:
-    """Raises ValueError unless this is a state of a random generator; numpy itself takes texts,
+    """Raises ValueError unless this is a state of a random generator; numpy itself accepts texts,
     fractions and -1, and reads beyond the words of a Mersenne Twister."""
     name = state.get("bit_generator") if isinstance(state, dict) else None
     form = _FORMS.get(name) if isinstance(name, str) else None
@@ -200,7 +201,7 @@ def check_rng_state(state: object) -> None:
 
 
 def _fits(value: object, form: dict[str, Any]) -> bool:
-    """Whether a value has the parts of a form, and each of them a value that it may take."""
+    """Whether a value has the parts of a form, each with an allowed value."""
     return (
         isinstance(value, dict)
         and value.keys() == form.keys()
@@ -212,7 +213,7 @@ def _fits(value: object, form: dict[str, Any]) -> bool:
 
 
 def set_rng_state(rng: Rng, state: dict[str, Any]) -> None:
-    """The inverse of `rng_state`. Raises ValueError where it is not a state of such a generator."""
+    """The inverse of `rng_state`. Raises ValueError if it is not a state of such a generator."""
     check_rng_state(state)
     legacy = isinstance(rng, np.random.RandomState)
     if state["bit_generator"] != _name_of(rng) or legacy != ("has_gauss" in state):

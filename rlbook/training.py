@@ -1,4 +1,4 @@
-"""`rlbook.train`: an algorithm, an environment, and everything that may be said about the run."""
+"""`rlbook.train`: trains an algorithm on an environment, with all options of a run."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def train(
     )
     if track and out is None:
         raise RequestError(
-            f"track {track!r} writes into the run's folder, and there is none; give out"
+            f"track {track!r} writes into the run's folder, but there is none; give out"
         )
     request = Request.build(
         algorithm,
@@ -126,7 +126,7 @@ def train(
         with _open_trackers(track, out) as log:
             run = _start_run(request, out)
             if draws_seed:
-                run.notes += (f"seed: {request.seed}, drawn anew because seed was None",)
+                run.notes += (f"seed: {request.seed}, drawn at random because seed was None",)
             return run.complete(replace(hooks, on_report=(*hooks.on_report, *log)), quiet=quiet)
     if out is None:
         raise RequestError("resume needs out, the folder of the run to continue")
@@ -149,8 +149,8 @@ def train(
 def _open_trackers(
     names: str | Sequence[str], folder: str | Path | None
 ) -> Iterator[list[Callable[[Run], object]]]:
-    """What reports go to beside the log: nothing, where no tracker is named, and in all processes
-    of a run but one."""
+    """The destinations of reports besides the log: none if no tracker is named, and in all
+    processes of a run but one."""
     if not names or is_follower():
         yield []
         return
@@ -196,7 +196,7 @@ def config_settings(
 
 
 def _start_run(request: Request, folder: str | Path | None) -> Run:
-    """A run that is ready to train, and owns its folder if there is one."""
+    """A run that is ready to train, and holds its folder if there is one."""
     if request.options.data is None and "data" in request.recipe.kwargs:
         from rlbook.runs.demonstrations import check_rows  # torch, which tables do without
 
@@ -207,8 +207,8 @@ def _start_run(request: Request, folder: str | Path | None) -> Run:
         RemoteSampler(request.options.sampler).check()
     if folder is None and request.options.inspect:
         raise RequestError(
-            f"inspect {request.options.inspect} records into the run's folder, and there is none;"
-            " give out"
+            f"inspect {request.options.inspect} records into the run's folder, but there is "
+            "none; give out"
         )
     if folder is None:
         return Run(request).open()
@@ -220,7 +220,7 @@ def _start_run(request: Request, folder: str | Path | None) -> Run:
 
 
 def _signature() -> inspect.Signature:
-    """What `help(rlbook.train)` shows: the run options by name, too."""
+    """The signature for `help(rlbook.train)`, with the run options by name."""
     shown = inspect.signature(train)
     *named, rest = (item for item in shown.parameters.values() if item.name != "further")
     kind = inspect.Parameter.KEYWORD_ONLY
@@ -241,12 +241,12 @@ train.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 INSIDE = re.compile(r"""\btrain\(\s*(['"])(?P<first>\w*)(?:\1(?P<rest>(?:[^()]|\([^()]*\))*))?$""")
-"""What stands before the cursor inside a call of `train`."""
+"""The text before the cursor inside a call of `train`."""
 
 
 def completions(before: str) -> list[str]:
-    """What may follow at the cursor of a notebook inside `rlbook.train(`: names of algorithms in the
-    first argument, and after it the algorithm's hyper-parameters."""
+    """The completions at a notebook's cursor inside `rlbook.train(`: names of algorithms in the
+    first argument, and the algorithm's hyper-parameters after it."""
     found = INSIDE.search(before)
     if found is None:
         return []

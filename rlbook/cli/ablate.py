@@ -30,7 +30,7 @@ WHOLE = "whole"
 
 
 def run_ablation(words: Sequence[str]) -> int:
-    """Trains, compares, draws. Returns the exit code: 1 where a run failed.
+    """Trains, compares and plots. Returns the exit code: 1 if a run failed.
 
     Raises:
         RequestError: the request was wrong; nothing has started.
@@ -126,8 +126,8 @@ def _report(
 
 
 def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
-    """What --off asks for: the folder of each part that is switched off, and what is added to the
-    command line. Raises RequestError where a part is unknown, or is off already."""
+    """The variants requested by --off: for each part switched off its folder, and the options added
+    to the command line. Raises RequestError if a part is unknown, or is off already."""
     request = training.build_request()
     (kinds, _), variants = command_of(training.algorithm), []
     for part in filter(None, off.split(",")):
@@ -139,7 +139,7 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
         value = given if equals else _off_value(name, held, kinds[name])
         if convert(flag(name), Given((value,)), kinds[name]) == held:
             raise RequestError(
-                f"--off: {name} is {value} already on {request.recipe.name}; name another part"
+                f"--off: {name} is already {value} on {request.recipe.name}; name another part"
             )
         variants.append((f"{name}={value}".replace("/", "-"), [f"{flag(name)}={value}"]))
     if not variants or len({name for name, _ in variants}) < len(variants):
@@ -148,14 +148,14 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
 
 
 def _off_value(name: str, held: object, kind: object) -> str:
-    """What a hyper-parameter is when it is switched off."""
+    """The value of a hyper-parameter that is switched off."""
     if isinstance(held, bool):
         return "false"
     if "None" in str(kind):
         return "none"
     if isinstance(held, str | tuple):
         raise RequestError(
-            f"--off: {name} is {held!r}, which has no off; say what to put there: --off"
-            f" {name}=VALUE"
+            f"--off: {name} is {held!r}, which cannot be switched off; give a value: --off "
+            f"{name}=VALUE"
         )
     return "0"

@@ -60,8 +60,8 @@ def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
     env = options["env"]
     if algorithm is None or env is None:
         raise RequestError(
-            "animate needs an ALGORITHM and an ENV, such as: rlbook animate"
-            f" {algorithm or 'value_iteration'} Maze-v0"
+            "animate needs an ALGORITHM and an ENV, for example: rlbook animate "
+            f"{algorithm or 'value_iteration'} Maze-v0"
         )
     counts = {name: value for name in COUNTS if (value := options[name]) is not None}
     hyperparameters = {

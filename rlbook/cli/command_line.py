@@ -1,5 +1,5 @@
-"""A command line word by word, before its options are known: what stands where, what is split off,
-and what is spelt out."""
+"""Processes a command line word by word before its options are known: positions, splitting off, and
+spelling out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def take_env_arguments(words: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], dict[str, Any]]:
-    """Splits off `--NAME.KEY VALUE`; a model's keys may lie in each other, as in adapter.r."""
+    """Splits off `--NAME.KEY VALUE`; a model's keys may be nested, as in adapter.r."""
     prefix = f"--{name}."
     rest: list[str] = []
     taken: dict[str, Any] = {}
@@ -57,8 +57,8 @@ def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], 
 
 
 def drop_options(words: Sequence[str], *names: str) -> list[str]:
-    """A command line without these options and their values; --json has none, and --resume may have
-    none."""
+    """A command line without these options and their values; --json has no value, and --resume may
+    have none."""
     rest: list[str] = []
     waiting = deque(words)
     while waiting:
@@ -83,8 +83,8 @@ def _has_no_value(option: str, following: str) -> bool:
 
 
 def numbers_last(words: list[str]) -> list[str]:
-    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many
-    numbers takes no name for one of them."""
+    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option with many
+    numbers does not take a name for one of them."""
     rest: list[str] = []
     numbers: list[str] = []
     option = None  # what the next number belongs to
@@ -106,7 +106,7 @@ def numbers_last(words: list[str]) -> list[str]:
 
 
 def join_names(words: list[str], option: str, names: Collection[str]) -> list[str]:
-    """`--track tensorboard wandb ppo` becomes `--track=tensorboard,wandb ppo`: an option of many
+    """`--track tensorboard wandb ppo` becomes `--track=tensorboard,wandb ppo`: an option with many
     names takes the first word after it, and then any that are among its names."""
     joined: list[str] = []
     taking = False
@@ -122,7 +122,8 @@ def join_names(words: list[str], option: str, names: Collection[str]) -> list[st
 
 
 def mark_resume(words: list[str]) -> list[str]:
-    """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
+    """`--resume` may stand alone: its value becomes explicit, and empty if --out gives the
+    folder."""
     marked: list[str] = []
     for this in words:
         if marked and marked[-1] == "--resume=" and not _has_no_value("--resume", this):
@@ -151,13 +152,13 @@ def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
 
 
 def _looks_like_value(this: str) -> bool:
-    """A word that was meant as true or false, such as yes, 1 or off; an algorithm's or
+    """Whether a word was meant as true or false, such as yes, 1 or off; an algorithm's or
     environment's name is not."""
     return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
 
 
 def named_algorithm(words: list[str]) -> str | None:
-    """The algorithm that the command line names; None where it names none.
+    """The algorithm that the command line names; None if it names none.
 
     Raises:
         RequestError: the first argument is not an algorithm.

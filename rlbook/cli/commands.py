@@ -1,5 +1,5 @@
 """The commands of `rlbook`: each takes its words, calls the library, and returns what is printed,
-or an exit code. Those of a few lines stand here, the others in modules of their own."""
+or an exit code. Short ones are here, the others in separate modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 Shown = tuple[bool, Result] | tuple[bool, Result, int]
-"""Whether JSON is asked for, what is printed, and the exit code where it is not 0."""
+"""Whether JSON is requested, the output, and the exit code if it is not 0."""
 
 
 def train(words: Sequence[str]) -> int:
@@ -45,7 +45,7 @@ def train(words: Sequence[str]) -> int:
     training, follows = parse_train(words), is_follower()
     if training.several.seeds is not None:
         if place().size > 1:
-            raise RequestError("--seeds starts processes of its own; leave torchrun or --seeds out")
+            raise RequestError("--seeds starts its own processes; leave out torchrun or --seeds")
         from rlbook.cli.seeds import train_seeds
 
         return train_seeds(training, words)
@@ -87,14 +87,14 @@ def train(words: Sequence[str]) -> int:
         show(training.run.json, result)
     except Unprinted as error:
         if training.run.json:  # who asked for it has nothing
-            raise Unprinted(f"the run is finished and in {folder}; {error}") from error
+            raise Unprinted(f"the run is finished and stored in {folder}; {error}") from error
         abandon_stdout()
         note(f"rlbook: the run is finished and in {folder}; {error}")
     return 0
 
 
 def _draw_curve(run: Run) -> None:
-    """A picture that cannot be drawn is not a failure of the run."""
+    """Draws the curve; a picture that cannot be drawn does not fail the run."""
     from rlbook.plots import save_curve
 
     try:
@@ -254,8 +254,8 @@ def plot(words: Sequence[str]) -> Shown:
 
 
 def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
-    """The file with the value map, which nobody asked for: where the agent cannot be loaded there
-    is the curve alone."""
+    """The file with the value map, which is drawn in addition: if the agent cannot be loaded, there
+    is only the curve."""
     from rlbook.plots import plot_value_map
 
     path = folder / "value_map.png"
@@ -298,8 +298,8 @@ def compare(words: Sequence[str]) -> Shown:
 
 
 def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
-    """The file with the curves of runs; where none was asked for, compare.png in the working
-    directory, if it can be drawn."""
+    """The file with the curves of the runs: by default compare.png in the working directory, if it
+    can be drawn."""
     from rlbook.plots import plot_curves
 
     path = out or "compare.png"
@@ -408,4 +408,4 @@ _PLACES = {
     "bug": "book.bug:bug",
 }
 COMMANDS = {name: _command(place) for name, place in _PLACES.items()}
-"""Command → what runs it and returns the exit code."""
+"""Command → the function that runs it and returns the exit code."""

@@ -1,5 +1,5 @@
-"""Completion by TAB: `rlbook --install-completion` writes a script for bash, zsh or fish that knows
-every command, algorithm, environment and option, and starts no Python.
+"""Tab completion: `rlbook --install-completion` writes a script for bash, zsh or fish that knows
+every command, algorithm, environment and option, without starting Python.
 
 shtab writes the script from a parser that is made here of the dataclasses that tyro reads.
 """
@@ -35,8 +35,8 @@ _DATA = Path("rlbook", "completion")
 
 
 class Words(NamedTuple):
-    """What may follow a command: the class of its options, and what each positional word may
-    be."""
+    """What may follow a command: the class of its options, and the possible values of each
+    positional word."""
 
     options: str  # "module:Class"
     positionals: tuple[Callable[[], Iterable[Any]], ...] = ()
@@ -45,8 +45,7 @@ class Words(NamedTuple):
 
 
 def _names(*places: str) -> list[str]:
-    """The names in some tables, each of which is at "module:name", or returned by the function
-    there."""
+    """The names in some tables, each given by "module:name", or returned by a function given so."""
     found: list[Any] = [pkgutil.resolve_name(place) for place in places]
     return [name for table in found for name in (table if hasattr(table, "__iter__") else table())]
 
@@ -103,22 +102,22 @@ COMMANDS: dict[str, Words] = {
         actions={"list": list, "show": _exhibits, "run": _exhibits, "answer": _exhibits},
     ),
 }
-"""Every command but those of an algorithm."""
+"""Every command except those of an algorithm."""
 OF_ALGORITHMS: dict[str, str | None] = {
     "train": None,
     "animate": "rlbook.cli.animate:AnimateOptions",
     "tune": "rlbook.cli.tune:tune_options",
     "ablate": _OPTIONS + "Ablate",
 }
-"""Commands of an algorithm and an environment → the class of their options beside those of train,
+"""Commands of an algorithm and an environment → the class of their options besides those of train,
 or a function that makes it."""
 INSTEAD = ("animate", "tune")
-"""Those of them that do not take the options of train, hyper-parameters excepted."""
+"""Those that do not take the options of train, except hyper-parameters."""
 
 
 @functools.cache
 def completion_parser() -> argparse.ArgumentParser:
-    """Everything that can be typed, as shtab reads it."""
+    """A parser of everything that can be typed, in the form that shtab reads."""
     parser = argparse.ArgumentParser("rlbook", add_help=False)
     _add_help(parser)
     parser.add_argument("--version", action="store_true", help="print the version")
@@ -149,7 +148,7 @@ def _add_words(parser: argparse.ArgumentParser, words: Words) -> None:
 
 
 def _add_algorithms(parser: argparse.ArgumentParser, command: str) -> None:
-    """The algorithms, each with the environments that it trains on and its own options."""
+    """Adds the algorithms, each with the environments that it trains on and its own options."""
     from rlbook.cli.explain import summary
     from rlbook.cli.train import command_of
     from rlbook.evaluation.catalogue import catalogue
@@ -190,7 +189,7 @@ def _add_positional(
 
 
 def _add_options(parser: argparse.ArgumentParser, options: type | None) -> None:
-    """The options of a dataclass, those of the groups in it included, that the parser does not have
+    """Adds the options of a dataclass, including those in its groups, that the parser does not have
     yet."""
     assert options is not None
     if "--help" not in parser._option_string_actions:
@@ -239,7 +238,7 @@ def script(shell: str) -> str:
 
 
 def run_completion(words: Sequence[str]) -> int:
-    """`rlbook --install-completion [SHELL]`, and `--show-completion [SHELL]`, which prints the
+    """Runs `rlbook --install-completion [SHELL]`, or `--show-completion [SHELL]`, which prints the
     script.
 
     Raises:
@@ -262,7 +261,7 @@ def run_completion(words: Sequence[str]) -> int:
 
 
 def _install(shell: str) -> Path:
-    """Writes the script, and has the shell read it when it starts. Returns the script's place."""
+    """Writes the script, and makes the shell load it at startup. Returns the script's path."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     place = {
@@ -286,7 +285,7 @@ def _install(shell: str) -> Path:
 
 
 def _bash_lines(place: Path) -> str:
-    """Reads the script at the first TAB: a shell that starts has nothing to do."""
+    """Loads the script at the first Tab, so that starting a shell takes no longer."""
     quoted = str(place).replace("'", "'\\''")
     return (
         f"_rlbook_completion() {{ source '{quoted}' && return 124; }}\n"

@@ -12,17 +12,17 @@ from rlbook.errors import RequestError
 
 
 def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
-    """Whether it is printed as JSON; the facts and the text; and the exit code: 1 if anything is
-    wrong with the folder."""
+    """Whether JSON is requested; the facts and the text; and the exit code: 1 if anything is wrong
+    with the folder."""
     options = parse(Doctor, words, "rlbook doctor")
     from rlbook.diagnosis.doctor import complaints
 
     folder = options.folder
     found = complaints(folder, allow_import=options.allow_import)
     signs = {} if found else symptoms_of(Path(folder), options.allow_import)
-    silent = "" if signs else ", and its log shows no known fault"
+    silent = "" if signs else ", and its log shows no known problem"
     lines = found or [
-        f"the files of {folder} are sound{silent}",
+        f"the files of {folder} are undamaged{silent}",
         *(f"{rule}: {sentence}" for rule, sentence in signs.items()),
     ]
     facts = {"folder": folder, "complaints": found, "symptoms": signs}
@@ -30,7 +30,7 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
 
 
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
-    """What the log of a sound folder says about the learning."""
+    """What the log of an undamaged folder says about the learning."""
     import rlbook
     from rlbook.diagnosis.better_settings import better_settings, solved_from
     from rlbook.diagnosis.symptoms import observation_scales, symptoms

@@ -31,7 +31,7 @@ INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a perc
 
 
 def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
-    """Whether JSON is asked for, and the result."""
+    """Whether JSON is requested, and the result."""
     import rlbook
     from rlbook.evaluation.targets import describe, find_target, language_model_folder
 
@@ -80,7 +80,7 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     if samples is None:
         _refuse_idle(
             options,
-            "whole episodes; they are for --samples K, a reward model or a file",
+            "whole episodes; use it with --samples K, a reward model or a file",
             ("explore", "workers", *drawn),
         )
         return options.json, _episodes(found, place, target, options.explore, sampling, asked)
@@ -101,7 +101,7 @@ def _place_lines(place: dict[str, str]) -> str:
 def _refuse_idle(
     options: Evaluate, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
 ) -> None:
-    """Raises RequestError at an option that would be left aside."""
+    """Raises RequestError for an option that would have no effect."""
     if elsewhere:
         raise RequestError(f"--{elsewhere[0]} has no effect on {what}")
     for item in dataclasses.fields(options):
@@ -154,20 +154,20 @@ def _episodes(
     if result.num_unfinished:
         facts["unfinished"] = result.num_unfinished
         text += (
-            f"\n{result.num_unfinished} of {len(returns)} episodes did not finish: they were cut after"
-            f" {result.limit:,} steps"
+            f"\n{result.num_unfinished} of {len(returns)} episodes did not finish: they were "
+            f"truncated after {result.limit:,} steps"
         )
     return facts | place, text + _place_lines(place)
 
 
 def _repeats(result: Evaluation) -> dict[str, int]:
-    """How many different prompts there were, where some came several times."""
+    """The number of different prompts, if some occurred several times."""
     count = result.num_prompts
     return {} if count in (None, len(result.returns)) else {"distinct_prompts": int(count or 0)}
 
 
 def _count_episodes(result: Evaluation) -> str:
-    """The number of episodes, and of their prompts where some came several times."""
+    """The number of episodes, and of their prompts if some occurred several times."""
     repeats = _repeats(result)
     among = f" of {repeats['distinct_prompts']} prompts" if repeats else ""
     return f"{len(result.returns)}{among}"
@@ -197,7 +197,7 @@ def _choices(
 
 
 def _place_facts(place: dict[str, str]) -> dict[str, str]:
-    """The facts of a place, where `prompts` is a number already."""
+    """The facts about a place, where `prompts` is already a number."""
     return {"prompts_of" if name == "prompts" else name: text for name, text in place.items()}
 
 
@@ -270,7 +270,7 @@ def _samples(
         note(f"the completions are in {out}")
     kind = "prompts" if place else "held-out prompts"
     drawn = f"{len(result.samples)} {kind}, {samples} completions of each, {result.sampling}"
-    about = f"{drawn}; {result.verifier!r} says what is right{_place_lines(place)}"
+    about = f"{drawn}; judged by {result.verifier!r}{_place_lines(place)}"
     if before is None:
         table = [
             ("", "mean", "95 % interval"),
@@ -291,7 +291,7 @@ def _samples(
 
 
 def _win_rates(found: Difference) -> list[str]:
-    """How often a completion now has a higher score than one before, as a table."""
+    """A table of how often a completion now scores higher than one before."""
     title = "win rate over the run before, by", "rate", "95 % interval"
     table = [title, *((name, *_cells(item)) for name, item in found.win_rates.items())]
     return [align_columns(table), ""]
@@ -322,7 +322,7 @@ def _difference_table(found: Difference) -> str:
 
 
 def _examples(found: Difference) -> list[str]:
-    """Some of the prompts whose greedy completion became right, or wrong."""
+    """Some prompts whose greedy completion became right, or wrong."""
     lines = []
     for title, pairs in (
         ("wrong before, right now", found.gained),
@@ -352,7 +352,7 @@ def _change_facts(pair: tuple[Sample, Sample]) -> dict[str, Any]:
 
 
 def _write(path: Path, result: SampledEvaluation) -> None:
-    """One JSON object per line and completion; the greedy one of a prompt comes after its
+    """Writes one JSON object per line and completion; a prompt's greedy completion comes after its
     samples."""
     from rlbook.runs.storage.files import replace_file
 

@@ -1,5 +1,5 @@
-"""What an algorithm's own file says about it: the idea, the hyper-parameters with their comments,
-the numbers it logs, the source."""
+"""Explains an algorithm from its own file: the idea, the hyper-parameters with their comments, the
+metrics, the source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rlbook.registry import (
 )
 
 _FOR_TOOLS = re.compile(r"#\s*(type: ignore|pyright:|noqa)")
-"""What a type checker or a linter reads, and no reader of the help."""
+"""Comments for type checkers and linters, which the help leaves out."""
 
 
 def summary(algorithm: str) -> str:
@@ -84,7 +84,7 @@ def _comments_in(source: str) -> dict[str, str]:
 
 
 def explain_name(name: str) -> Result:
-    """What there is to say about an algorithm or a logged number.
+    """The explanation of an algorithm or a logged metric.
 
     Raises:
         RequestError: neither has this name; the nearest one is given.
@@ -98,7 +98,7 @@ def explain_name(name: str) -> Result:
         hint = (
             _as_hyperparameter(name.replace("-", "_"))
             or did_you_mean(name.lower().replace("-", "_"), known)
-            or "; rlbook list algorithms names the algorithms"
+            or "; rlbook list algorithms shows the algorithms"
         )
         raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
     facts = explanation(name)
@@ -170,8 +170,7 @@ def explanation(algorithm: str) -> dict[str, Any]:
 def default_text(
     item: dataclasses.Field[Any], variant: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
-    """A field's default, or what a variant has in its place, as it would be typed on the command
-    line."""
+    """A field's default, or the value that a variant sets, as typed on the command line."""
     value = (
         item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
     )
@@ -210,8 +209,8 @@ def as_text(facts: dict[str, Any], width: int = 100) -> str:
 
 
 def _fit(idea: str, width: int) -> list[str]:
-    """The lines of an idea, whose paragraphs are wrapped where they are wider than the terminal; an
-    indented line is a formula or a line of pseudocode, and stays as it is."""
+    """The lines of an idea, with paragraphs wrapped to the terminal's width; an indented line is a
+    formula or pseudocode, and is kept."""
     lines: list[str] = []
     for is_prose, block in itertools.groupby(
         idea.splitlines(), lambda line: line[:1] not in ("", " ")

@@ -1,4 +1,4 @@
-"""What there is: the algorithms, the environments, the table of which trains on which; and all
+"""Lists the algorithms, the environments, and the table of which trains on which; or everything
 about one of them."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMED = 4  # algorithms that an environment's line names
 
 
 def listing(what: str = "all") -> Result:
-    """What `rlbook list` shows: as plain JSON types, and laid out for a terminal.
+    """The output of `rlbook list`: as plain JSON types, and laid out for a terminal.
 
     Args:
         what: "algorithms", "envs", "recipes", "all" for those and the table, or the name of an
@@ -54,7 +54,7 @@ def listing(what: str = "all") -> Result:
 
 
 def _one(name: str) -> Result:
-    """All about what has this name."""
+    """Everything about the item of this name."""
     import gymnasium
 
     from rlbook.checks import did_you_mean
@@ -91,7 +91,7 @@ def _one(name: str) -> Result:
 
 def _algorithms() -> tuple[Any, str]:
     facts = {name: summary(name) for name in ALGORITHMS}
-    return facts, "Algorithms (rlbook list NAME says more)\n" + _columns(facts)
+    return facts, "Algorithms (rlbook list NAME shows more)\n" + _columns(facts)
 
 
 def _environments(known: Catalogue) -> tuple[Any, str]:
@@ -99,7 +99,7 @@ def _environments(known: Catalogue) -> tuple[Any, str]:
     lines = {
         name: [facts.what, _best(name, facts, known)] for name, facts in known.environments.items()
     }
-    heading = "Environments (rlbook list NAME says more)"
+    heading = "Environments (rlbook list NAME shows more)"
     return facts, f"{fill_paragraph(heading, '', '  ')}\n{_columns(lines)}"
 
 
@@ -111,7 +111,7 @@ def _recipes() -> tuple[Any, str]:
 
 
 def _best(name: str, facts: EnvFacts, known: Catalogue) -> str:
-    """An environment's optimum, and who reaches it, or came nearest."""
+    """An environment's optimum, and the algorithm that reaches it, or comes closest."""
     said, solvers = _target(facts), _solvers(name, known)
     if solvers:
         return f"{said}; reached by {_some(solvers)}"
@@ -131,13 +131,13 @@ def _target(facts: EnvFacts) -> str:
 
 def _solvers(name: str, known: Catalogue) -> list[str]:
     """The algorithms that were measured to reach an environment's optimum: with default settings
-    and each of ten seeds, or with a preset on average; the fastest of each first."""
+    and all of ten seeds, or with a preset on average; within each group the fastest first."""
     presets = [item.algorithm for item in known.solvers(name)]
     return list(dict.fromkeys([*solved_by_default().get(name, []), *presets]))
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """The first few names, and the number of the others."""
     if len(names) <= NAMED + 1:
         return ", ".join(names)
     return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
@@ -172,8 +172,8 @@ def _trains(
 
 
 def _reason(reason: str, env: str, algorithm: str) -> str:
-    """The reason without the names and without how many are too many, so that those who share it
-    can be named together."""
+    """The reason without names and numbers, so that those with the same reason can be listed
+    together."""
     counted = re.sub(r" \(at most [\d,]+\)", "", re.sub(r"\babout [\d,^]+", "too many", reason))
     counted = re.sub(r"Box\([^()]*\([^()]*\)[^()]*\)", "actions in a box", counted)
     return re.sub(
@@ -182,7 +182,7 @@ def _reason(reason: str, env: str, algorithm: str) -> str:
 
 
 def _columns(facts: Mapping[str, str | list[str]]) -> str:
-    """Names, and beside each what there is to say of it, a paragraph or several."""
+    """Names, each with one or more paragraphs beside it."""
     width, lines = max(map(len, facts)) + 4, []
     for name, said in facts.items():
         first = f"  {name}".ljust(width)
@@ -218,7 +218,7 @@ def _environment(
         + fill_paragraph(facts.what, "  ", "  "),
         _columns(dict(rows)),
         *_measured_table(measured),
-        "\n".join(["Who trains here", *_trains("algorithms", trained, refused, "  ")]),
+        "\n".join(["Algorithms that train here", *_trains("algorithms", trained, refused, "  ")]),
         "\n".join(["Start", *(f"  {command}" for command in start)]),
     ]
     return content, "\n\n".join(parts)
@@ -239,13 +239,13 @@ def _measured_table(measured: Sequence[Measured]) -> list[str]:
         (f"  {item.algorithm}", f"{item.value:.4g}", str(item.seeds), _seconds(item.seconds))
         for item in measured
     ]
-    heading = "What presets came to (rlbook verify measures them again)"
+    heading = "Measured results of presets (rlbook verify reproduces them)"
     return [f"{heading}\n" + align_columns([("  algorithm", "return", "seeds", "seconds"), *rows])]
 
 
 def _start(name: str, refused: Mapping[str, str], known: Catalogue) -> list[str]:
-    """Commands to begin with: of algorithms that solve the environment, or of the best there
-    are."""
+    """Commands to start with: of algorithms that solve the environment, or of the best available
+    ones."""
     best = [item.algorithm for item in known.measurements(name)]
     learns = [key for key in ("behavior_cloning", "ppo", "q_learning") if key not in refused]
     chosen = (_solvers(name, known) or best or learns or ["ppo"])[:2]
@@ -303,7 +303,7 @@ _SOURCES = {
 
 
 def _presets(presets: Mapping[str, Mapping[str, Any]], *, measured: bool) -> list[str]:
-    """Each preset: its settings, and what they came to where that was `measured`."""
+    """Each preset: its settings, and their result where it was `measured`."""
     if not presets:
         return []
     lines = {}
@@ -315,13 +315,14 @@ def _presets(presets: Mapping[str, Mapping[str, Any]], *, measured: bool) -> lis
         lines[env] = [given or "the defaults"]
         if expected is not None and measured:
             lines[env].append(
-                f"came to {expected['value']:.4g} ({expected['seeds']} seeds, {_seconds(expected['seconds'])} s each)"
+                f"result: {expected['value']:.4g} ({expected['seeds']} seeds, "
+                f"{_seconds(expected['seconds'])} s each)"
             )
     return ["Presets, which train starts from\n" + _columns(lines)]
 
 
 def _seconds(value: float) -> str:
-    """Seconds with two digits, and all digits before the point."""
+    """Seconds with two significant digits, but with all digits before the decimal point."""
     return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
 
 

@@ -1,5 +1,5 @@
-"""The `rlbook` command: finds the command that is meant (`commands`), and turns what it raises into
-a sentence and an exit code.
+"""The `rlbook` command: finds the command (`commands`), and turns its exceptions into a sentence
+and an exit code.
 
 Exit codes: 0 done · 1 training failed · 2 the request was wrong · 130 and 143 interrupted by SIGINT
 or SIGTERM. Results go to standard output (with --json, one JSON object and nothing else); progress,
@@ -24,7 +24,7 @@ from rlbook.runs.processes.interrupts import forget_early, raise_at_once, signal
 from rlbook.runs.storage.files import CheckpointError
 
 PARALLEL = ("train",)
-"""The commands that several processes run together, as torchrun starts them."""
+"""The commands that several processes can run together, as started by torchrun."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +95,7 @@ def _dispatch(words: list[str]) -> int:
 
 @contextlib.contextmanager
 def _own_modules(allowed: bool) -> Iterator[None]:
-    """Where it is allowed, a module in the working directory is found, which `python` sees and an
+    """If allowed, makes modules in the working directory importable, as `python` does and an
     installed command does not."""
     place = os.getcwd() if allowed else ""
     if not place or place in sys.path:
@@ -110,8 +110,8 @@ def _own_modules(allowed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way
-    out.
+    """Makes SIGTERM raise an exception, as SIGINT already does, so that everything is closed on the
+    way out.
 
     Where the shell has set SIGINT to be ignored, as it does for what a script starts with `&`,
     Python leaves it so: a command then asks for it, too.

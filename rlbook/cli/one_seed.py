@@ -1,4 +1,4 @@
-"""The process of one of several seeds: the `rlbook` command, which ends with the process that
+"""The process of one of several seeds: the `rlbook` command, ended together with the process that
 started it."""
 
 import sys

@@ -49,8 +49,8 @@ def text(
     count: int | typing.Literal["*"] = 1,
     read: Callable[[str, str], Any] | None = take_text,
 ) -> Any:
-    """An option that tyro takes as text, and `parse` turns into what `read` makes of it; without
-    `read`, and of several words, it stays `Given`."""
+    """An option that tyro takes as text, and `parse` converts with `read`; without `read`, and for
+    several words, it stays `Given`."""
     return PrimitiveConstructorSpec(
         nargs=count,
         metavar=metavar,
@@ -85,7 +85,7 @@ def command_options(cls: type[Command]) -> type[Command]:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintingOptions:
-    """What every command that prints a result takes."""
+    """The options of every command that prints a result."""
 
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     debug: Flag = False  # show the full traceback of an error
@@ -93,7 +93,7 @@ class PrintingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentOptions:
-    """What a command takes that also makes an environment."""
+    """The options of a command that also makes an environment."""
 
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
@@ -129,8 +129,7 @@ class CommandOptions:
 
 
 def help_line(meaning: str, behavior_hint: str | None = None) -> Any:
-    """An option's line in the help as the terminal can write it, because tyro breaks it by its
-    length."""
+    """An option's line in the help, spelled for the terminal before tyro wraps it by its length."""
     return arg(help=printable(meaning), help_behavior_hint=behavior_hint)
 
 
@@ -517,8 +516,8 @@ def asks_for_help(argv: Sequence[str]) -> bool:
 
 
 def _with_values(options: Any) -> Any:
-    """The options, those of their groups included, with values in place of texts that can be
-    read without further knowledge."""
+    """The options, including those of their groups, with values in place of texts that can be
+    converted already."""
     read: dict[str, Any] = {}
     for item in dataclasses.fields(options):
         value = getattr(options, item.name)
@@ -533,13 +532,14 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _EMPTY_ROW = re.compile(
     r"^(?:\x1b\[[0-9;]*m)*│(?:\x1b\[[0-9;]*m| )*│(?:\x1b\[[0-9;]*m)*\n", re.MULTILINE
 )
-"""What tyro puts below a description that fills its line, for a default that is not shown."""
+"""The text that tyro puts below a description that fills its line, for a default that is not
+shown."""
 _PLACE = "DESCRIPTION"
-"""Stands in tyro's help for the description, whose lines tyro would not break."""
+"""A placeholder for the description in tyro's help, whose lines tyro would not wrap."""
 
 
 class _Shown(io.StringIO):
-    """Takes what tyro prints, in colour where the terminal would have it so."""
+    """A stream for what tyro prints, coloured if the terminal is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -554,7 +554,7 @@ class _Shown(io.StringIO):
 
 
 def _lay_out_help(shown: str, description: str) -> str:
-    """The help with its usage and its description broken into lines; an example stays whole."""
+    """The help with its usage and its description wrapped; an example is not broken."""
     usage, _, rest = _EMPTY_ROW.sub("", shown.rstrip("\n")).partition("\n")
     before, _, after = rest.partition(_PLACE)
     usage = fill_paragraph(_ESCAPE.sub("", usage), "", "  ")  # colours have no width
@@ -584,7 +584,7 @@ def names(command: type) -> list[str]:
 
 
 def flatten(options: object) -> dict[str, Any]:
-    """Option → value of what `parse` returned, whatever groups they stand in."""
+    """Option → value of the result of `parse`, whichever group it is in."""
     found: dict[str, Any] = {}
     for item in dataclasses.fields(options):  # type: ignore[arg-type]
         value = getattr(options, item.name)
@@ -614,7 +614,7 @@ def _unknown_message(word: str, known: list[str], prog: str) -> str:
 
 
 def _sentence(box: str) -> str:
-    """What stands in tyro's complaint, below its title and up to the next rule, as one line."""
+    """The text of tyro's error message, below its title and up to the next rule, on one line."""
     plain = _ESCAPE.sub("", box).splitlines()
     lines = [line.strip("│ ") for line in plain if not line.startswith(("╭", "╰"))]
     rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")] + [
@@ -632,8 +632,8 @@ def _sentence(box: str) -> str:
 
 
 def action_of(command: str, given: str | None, actions: Sequence[str]) -> str:
-    """The first word after a command that does several things; the first action where there is
-    none. Raises RequestError."""
+    """The first word after a command with several actions; without one, the first action. Raises
+    RequestError."""
     action = given or actions[0]
     if action not in actions:
         hint = did_you_mean(action, actions)

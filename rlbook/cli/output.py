@@ -1,4 +1,4 @@
-"""What the `rlbook` command says: results on standard output, one line on standard error when
+"""The output of the `rlbook` command: results on standard output, one line on standard error if
 something is wrong."""
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
-"""What --json prints, and what is printed otherwise."""
+"""The output of --json, and the text printed otherwise."""
 
 
 class Unprinted(Exception):
-    """Standard output took no more."""
+    """Standard output could not be written to."""
 
 
 def training_summary(run: Run, folder: Path, seconds: float) -> Result:
-    """What a finished run has come to."""
+    """The result of a finished run."""
     from rlbook.diagnosis.summary import summary_sentences
 
     returns = run.episode_returns[-100:]
@@ -92,7 +92,8 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
 
 
 def further(run: Run, folder: Path, *trust: str) -> list[str]:
-    """What can be typed next. A reward model does not play: it judges, pays, or becomes a file."""
+    """What can be typed next. A reward model cannot play: it scores, provides rewards, or is
+    exported."""
     plot, recipe = _shell_command("plot", folder), run.request.recipe
     if run.agent.plays():
         return [
@@ -116,7 +117,7 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
 
 
 def export_summary(facts: dict[str, Any]) -> str:
-    """What `rlbook export` has written, and how it is loaded."""
+    """What `rlbook export` has written, and how to load it."""
     kind, folder, count = facts["kind"], facts["folder"], f"{facts['parameters']:,}"
     if kind == "adapter":
         base = f"AutoModelForCausalLM.from_pretrained({facts['base']!r})"
@@ -138,7 +139,7 @@ def export_summary(facts: dict[str, Any]) -> str:
 def comparison_summary(
     rows: list[Row], found: Sequence[ImprovementChance] = (), *, mean: bool = False
 ) -> Result:
-    """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
+    """Groups of runs as a table, with the plain mean if requested; and the probability that one is
     better than another."""
     from rlbook.evaluation.comparison import ComparisonTable
 
@@ -185,14 +186,14 @@ def comparison_summary(
 
 
 def width() -> int:
-    """Columns that text is laid out for: the terminal's, at most 100, which is also what a file
-    gets."""
+    """The width, in columns, that text is laid out for: the terminal's, at most 100, which also
+    applies to files."""
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
 def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
-    """A paragraph within the width, its first line begun with `first` and the others with `rest`;
-    no word is cut."""
+    """A paragraph wrapped to the width, with `first` before its first line and `rest` before the
+    others; no word is broken."""
     return textwrap.fill(
         printable(text),
         width(),
@@ -204,8 +205,8 @@ def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
 
 
 def fill_text(text: str) -> str:
-    """Paragraphs within the width; an indented line stays as it is, but for a command, which is
-    continued after a backslash."""
+    """Paragraphs wrapped to the width; an indented line is kept, except that a command is continued
+    after a backslash."""
     lines: list[str] = []
     for is_prose, block in itertools.groupby(text.splitlines(), _is_prose):
         if is_prose:
@@ -220,7 +221,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _continue_command(line: str) -> str:
-    """A command that is wider than the terminal as several lines that can be pasted together."""
+    """A command wider than the terminal as several lines that can be pasted together."""
     if len(line) <= width() or " rlbook " not in line:
         return line
     return " \\\n".join(
@@ -235,13 +236,13 @@ def _continue_command(line: str) -> str:
 
 
 def for_terminal(line: str) -> str:
-    """A line that a terminal shows within its width, and that a file or a pipe gets whole."""
+    """A line cut to the terminal's width; a file or a pipe gets all of it."""
     return fill_paragraph(line, "", "  ") if sys.stdout.isatty() else line
 
 
 def align_columns(table: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines whose columns stand below each other. Headings take several lines
-    where one would be too long; on a terminal that is too narrow even so, each row becomes a list.
+    """Rows of cells as aligned columns. Headings take several lines if one would be too long; on a
+    terminal that is still too narrow, each row becomes a list.
     """
     table = [[printable(cell) for cell in row] for row in table]
     head, *body = table
@@ -279,7 +280,7 @@ def _shell_command(command: str, folder: Path, *options: str) -> str:
 
 
 def typeable(folder: Path | str) -> str:
-    """A folder as a command takes it: one whose name begins like an option's has its place in
+    """A folder as a command takes it: one whose name starts like an option gets its path in
     front."""
     return f"./{folder}" if str(folder).startswith("-") else str(folder)
 
@@ -292,7 +293,7 @@ def report_interrupt(
     allow_import: bool = False,
     workers: int | None = None,
 ) -> int:
-    """Says how to go on; returns the exit code, 128 + the signal's number."""
+    """Prints how to continue; returns the exit code, 128 + the signal's number."""
     from rlbook.runs.storage.checkpoints import latest
 
     options = [
@@ -313,19 +314,19 @@ def report_interrupt(
 
 
 def last_good(folder: Path) -> str:
-    """Where a failed run can be taken up again."""
+    """Where a failed run can be resumed."""
     from rlbook.runs.storage.checkpoints import latest
 
     step = latest(folder)
     return (
-        "no checkpoint was written before"
+        "no earlier checkpoint was written"
         if step is None
         else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"
     )
 
 
 def show(as_json: bool, result: Result) -> None:
-    """A command's result, on standard output.
+    """Prints a command's result on standard output.
 
     Raises:
         Unprinted: it takes no more, or is closed; of JSON also where the reader has gone.
@@ -337,14 +338,14 @@ def show(as_json: bool, result: Result) -> None:
 
 
 def show_rest() -> None:
-    """What was printed and still waits is written. Raises what `show` raises."""
+    """Flushes standard output. Raises what `show` raises."""
     with _printing(leaving=True):
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
 def _printing(*, leaving: bool) -> Iterator[None]:
-    """`leaving`: whether the reader may go before the end."""
+    """The context of printing; `leaving`: whether the reader may close the pipe before the end."""
     try:
         yield
         if isinstance(sys.stdout, _Closed):
@@ -352,11 +353,11 @@ def _printing(*, leaving: bool) -> Iterator[None]:
     except OSError as error:
         if leaving and isinstance(error, BrokenPipeError):
             raise
-        raise Unprinted(f"the result was not printed ({system_reason(error)})") from error
+        raise Unprinted(f"the result could not be printed ({system_reason(error)})") from error
 
 
 def _finite(value: object) -> object:
-    """JSON has no NaN and no infinity: they become null."""
+    """The value with NaN and infinity replaced by null, because JSON has neither."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -365,7 +366,7 @@ def _finite(value: object) -> object:
 
 
 def fail(code: int, sentence: str, as_json: bool) -> int:
-    """One line on standard error; with --json, one object on standard output too."""
+    """Prints one line on standard error; with --json, also one object on standard output."""
     line = " ".join(sentence.split())
     note(_in_lines(f"rlbook: {line}"))
     if as_json:
@@ -377,8 +378,8 @@ def fail(code: int, sentence: str, as_json: bool) -> int:
 
 
 def _in_lines(line: str) -> str:
-    """A sentence as a terminal shows it: no word is cut, and a command at its end, which is to be
-    pasted, has a line of its own."""
+    """A sentence wrapped for a terminal: no word is broken, and a command at its end, which may be
+    pasted, has its own line."""
     if not sys.stderr.isatty():
         return line
     said, mark, command = line.partition("continue with: ")
@@ -386,14 +387,14 @@ def _in_lines(line: str) -> str:
 
 
 def note(line: str) -> None:
-    """A line on standard error; where it cannot be written, nothing."""
+    """Prints a line on standard error, or nothing if that cannot be written to."""
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
 
 class _Forgiving(io.TextIOBase):
-    """Standard error as a run needs it: what cannot be written, since the reader has gone or the
-    disk is full, is left out."""
+    """Standard error for a run: output that cannot be written, because the reader has gone or the
+    disk is full, is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -421,7 +422,8 @@ class _Forgiving(io.TextIOBase):
 
 
 class _Closed(io.TextIOBase):
-    """A standard output that was closed before the start: takes everything, and knows of it."""
+    """A standard output that was closed before the start: accepts everything, and remembers that
+    something was written."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -434,7 +436,7 @@ class _Closed(io.TextIOBase):
         return 1  # the null device, see `forgiving_streams`
 
     def end(self) -> None:
-        """Raises OSError where something was written since the last call."""
+        """Raises OSError if something was written since the last call."""
         lost, self.lost = self.lost, False
         if lost:
             raise OSError(errno.EBADF, "standard output is closed")
@@ -442,7 +444,7 @@ class _Closed(io.TextIOBase):
 
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
-    """While open, standard error swallows what cannot be written, a closed stream leads nowhere,
+    """Within the context, standard error drops what cannot be written, a closed stream is replaced,
     and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
 
     A closed stream is opened on the null device, number and all: the next file would have its
@@ -475,7 +477,6 @@ def _open_null(number: int) -> None:
 
 
 def abandon_stdout() -> None:
-    """The reader has gone (`| head`) or the disk is full; what is left in the buffer goes nowhere,
-    quietly."""
+    """Discards buffered output quietly after the reader has gone (`| head`) or the disk is full."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

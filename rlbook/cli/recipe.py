@@ -53,8 +53,7 @@ class RecipeOptions:
 
 
 def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
-    """Does what the command line asks for. Returns whether JSON is wanted and what to print, or an
-    exit code.
+    """Runs the command. Returns whether JSON is requested and what to print, or an exit code.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -131,14 +130,14 @@ def take_overrides(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 class _Display:
-    """What is said on standard error while a recipe runs."""
+    """The progress on standard error while a recipe runs."""
 
     def __init__(self) -> None:
         self.now, self._open = "", contextlib.ExitStack()
         self._report: Any = None
 
     def stage(self, stage: Stage, what: str) -> None:
-        """Of `run_recipe`."""
+        """The callback of `run_recipe` for each stage."""
         from rlbook.runs.progress import progress
 
         self.close()
@@ -148,16 +147,16 @@ class _Display:
             self._report = self._open.enter_context(progress())
 
     def report(self, run: Run) -> None:
-        """Of `run_recipe`."""
+        """The callback of `run_recipe` for each report."""
         self._report(run)
 
     def close(self) -> None:
-        """Ends the bar of a stage."""
+        """Closes the progress bar of a stage."""
         self._open.close()
 
 
 def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> str:
-    """What --dry-run prints."""
+    """The output of --dry-run."""
     table = [("", "stage", "does", "from", "")]
     for number, item in enumerate(stages, start=1):
         budget = "".join(f", {value:,} {name}" for name, value in item.get("budget", {}).items())
@@ -177,7 +176,7 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
 
 
 def _table(facts: Mapping[str, Any]) -> str:
-    """The stages, and what they have changed."""
+    """The stages, and the measured changes."""
     from rlbook.recipes.table import cells
 
     lines = [f"{facts['title']}, seed {facts['seed']}", ""]

@@ -40,8 +40,7 @@ INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def train_seeds(training: Training, words: Sequence[str]) -> int:
-    """Trains each seed, and says what they have come to. Returns the exit code: 1 where one of them
-    failed.
+    """Trains each seed, and prints the results. Returns the exit code: 1 if one of them failed.
 
     Raises:
         RequestError: the request was wrong; nothing has started.
@@ -89,8 +88,8 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
 def seed_commands(
     training: Training, words: Sequence[str], folder: Path
 ) -> tuple[list[int], list[list[str]]]:
-    """The seeds and, for each, the words after `rlbook`; everything that can be checked before
-    the first one starts is."""
+    """The seeds and, for each, the words after `rlbook`; everything that can be checked before the
+    first one starts is checked."""
     request = training.build_request()
     assert training.several.seeds is not None
     seeds = list(range(request.seed, request.seed + training.several.seeds))
@@ -127,8 +126,8 @@ def seed_commands(
 
 
 def _check_trains(request: Request) -> None:
-    """Raises RequestError where the environment, a named run or the data do not fit: what a run
-    finds out before it writes anything."""
+    """Raises RequestError if the environment, a named run or the data do not fit, as a run would
+    before it writes anything."""
     from rlbook.runs.run import Run
 
     with contextlib.redirect_stdout(sys.stderr):
@@ -136,7 +135,7 @@ def _check_trains(request: Request) -> None:
 
 
 def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
-    """What a seed's command printed, with `error` where it failed."""
+    """What a seed's command printed, with `error` if it failed."""
     try:
         facts = json.loads(ended.out)
     except ValueError:
@@ -148,14 +147,14 @@ def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
 
 
 def _line(facts: Facts, count: str) -> str:
-    """A seed that has ended, in one line."""
+    """A line for a seed that has finished."""
     if "error" in facts:
         return f"seed {facts['seed']} failed: {facts['error']} ({count})"
     return f"seed {facts['seed']}: {result_of(facts)} ({count})"
 
 
 def result_of(facts: Facts) -> str:
-    """What a finished run has come to, in a few words."""
+    """The result of a finished run, in a few words."""
     numbers = {"return": "return", "eval_return": "greedy return"}
     parts = [
         f"{shown} {four(facts[name])}"
@@ -180,7 +179,7 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
     }
     lines = [f"{len(finished)} of {len(runs)} seeds, {seconds:.1f} s"]
     if row is None:
-        lines.append("no episode was played, so there are no returns to compare")
+        lines.append("no episode has finished, so there are no returns to compare")
     else:
         rows, table = comparison_summary([row], mean=True)
         facts |= rows["rows"][0]
@@ -199,8 +198,8 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
 
 
 def _comparison_row(folders: list[str]) -> Row | None:
-    """The row of runs that differ in their seed alone; None where there is none, or no episode was
-    played."""
+    """The comparison row of runs that differ only in the seed; None if there is none, or no episode
+    has finished."""
     import rlbook
 
     try:

@@ -61,7 +61,7 @@ from rlbook.runs.trackers import TRACKERS
 
 @dataclass(frozen=True)
 class Training:
-    """What the command line (and the file given to --config) asks for. None and absent keys are
+    """The request of the command line, and of the file given to --config. None and absent keys are
     left to `rlbook.train`."""
 
     run: Any
@@ -80,22 +80,22 @@ class Training:
 
     @property
     def schedules(self) -> str | None:
-        """What they do when the budget of a resumed run grows, where that is said."""
+        """What schedules do when the budget of a resumed run grows, if given."""
         return getattr(self.run, "schedules", None)
 
     @property
     def trackers(self) -> list[str]:
-        """Where reports go beside the folder."""
+        """The destinations of reports besides the folder."""
         named = (getattr(self.run, "track", None) or "").split(",")
         return [*filter(None, named), *(["tensorboard"] if self.run.tensorboard else [])]
 
     @property
     def out_folder(self) -> str | None:
-        """The folder of a new run, where one is named."""
+        """The folder of a new run, if one is named."""
         return self.run.out
 
     def build_request(self) -> Request:
-        """The request of a new run. Raises RequestError where it is wrong."""
+        """The request of a new run. Raises RequestError if it is invalid."""
         return Request.build(
             str(self.algorithm),
             str(self.env),
@@ -113,7 +113,7 @@ def parse_train(
     options: type | None = None,
     description: str | None = None,
 ) -> Training:
-    """Reads the command line of `rlbook train`, or of another `command` that trains.
+    """Parses the command line of `rlbook train`, or of another `command` that trains.
 
     Args:
         argv: the words after the command.
@@ -171,7 +171,7 @@ def parse_train(
 
 
 def _refuse_others_options(words: Sequence[str], algorithm: str | None, known: set[str]) -> None:
-    """Raises RequestError where an option is unknown here and belongs to other algorithms, or to
+    """Raises RequestError for an option that is unknown here but belongs to other algorithms, or to
     evaluation."""
     for typed in words:
         name = typed.partition("=")[0].removeprefix("--").replace("-", "_")
@@ -182,7 +182,7 @@ def _refuse_others_options(words: Sequence[str], algorithm: str | None, known: s
 
 
 def _with_preset(training: Training, preset: NamedPreset) -> Training:
-    """The request with the settings of a preset where it says nothing itself."""
+    """The request with the settings of a preset filled in where it has none."""
     algorithm, env = training.algorithm or preset.algorithm, training.env or preset.env
     named = preset.for_run(algorithm, env, training.options, allow_import=True)
     return dataclasses.replace(
@@ -195,7 +195,7 @@ def _with_preset(training: Training, preset: NamedPreset) -> Training:
 
 
 def _run_options(given: SimpleNamespace) -> dict[str, Any]:
-    """The options of a run that stand on the command line."""
+    """The options of a run given on the command line."""
     return {
         name: _findable(value) if name in FOLDERS else value
         for name in NAMES
@@ -204,8 +204,7 @@ def _run_options(given: SimpleNamespace) -> dict[str, Any]:
 
 
 def with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The options, with what the words `--model.KEY VALUE` say about the model; `held` is what a
-    file says."""
+    """The options with those of `--model.KEY VALUE`; `held` is what a file says."""
     if not given:
         return options
     fields: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
@@ -217,7 +216,7 @@ def with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dic
         for part in path:
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
-                raise RequestError(f"--model.{key} goes into {part}, and that is {inside!r}")
+                raise RequestError(f"--model.{key} sets a part of {part}, but that is {inside!r}")
         inside[last] = (
             _findable(value) if key in ("adapter", "folder") and isinstance(value, str) else value
         )
@@ -225,8 +224,8 @@ def with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dic
 
 
 def _findable(folder: str) -> str:
-    """An absolute path, so that the run can be taken up from anywhere; what is not there stays as
-    it was given."""
+    """An absolute path, so that the run can be resumed from any folder; a path that does not exist
+    is kept as given."""
     return str(Path(folder).resolve()) if Path(folder).exists() else folder
 
 
@@ -241,14 +240,13 @@ def free_folder(training: Training, last: str) -> Path:
 
 
 def new_budget(training: Training, held: Request) -> dict[str, int]:
-    """The budget that a resumed run is given in place of the one it has, where it is
-    another."""
+    """The new budget of a resumed run, if it differs from the present one."""
     asked = {name: training.options[name] for name in BUDGETS if name in training.options}
     return {} if asked == budgets_of(held.options) else asked
 
 
 def check_unchanged(training: Training, held: Request, folder: Path) -> None:
-    """A resumed run goes on as it was started; repeating its options is fine, changing them is not.
+    """Raises RequestError if a resumed run's options are changed; repeating them is fine.
 
     Raises:
         RequestError: an option differs from what the folder holds.
@@ -304,12 +302,12 @@ def _complete(training: Training, command: str) -> Training:
 
 
 TEXTS = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
-"""Endings of the files that hold rows of text."""
+"""Extensions of files with rows of text."""
 
 
 def _read_config(file: str | None, *, started: str | None = None) -> dict[str, Any]:
-    """A config.yaml, or that of a run that was `started`, its parts checked for their type; values
-    are checked where they are used."""
+    """Reads a config.yaml, or that of a run that was `started`, and checks the types of its parts;
+    values are checked where they are used."""
     if file is None and started is None:
         return {"options": {}, "env_kwargs": {}, "hyperparameters": {}}
     from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
@@ -332,7 +330,7 @@ def _read_config(file: str | None, *, started: str | None = None) -> dict[str, A
 
 
 def _right_place(content: dict[str, Any], key: object) -> str:
-    """Where an unknown entry of a config belongs; "" if nobody knows it."""
+    """Where an unknown entry of a config belongs; "" if that is unknown."""
     try:
         names = field_names(agent_class(str(content.get("algorithm"))).Config)
     except RequestError:
@@ -383,8 +381,8 @@ def _check_config(content: object, file: str) -> dict[str, Any]:
 
 
 def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict[str, Any], type]:
-    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command
-    line into: what one changes most first, the rest in groups.
+    """The types of the algorithm's hyper-parameters, and the dataclass from which tyro parses the
+    command line: the most frequently changed options first, the rest in groups.
 
     Args:
         algorithm: whose hyper-parameters there are; None for none.
@@ -422,7 +420,7 @@ MOST = (
     "steps episodes passes seed out learning_rate alpha gamma num_envs epsilon trace_decay"
     " simulations rollout_steps batch_size group_size hidden_sizes"
 ).split()
-"""What one changes most, in this order; not every algorithm has all of them."""
+"""The most frequently changed options, in this order; not every algorithm has all of them."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "evaluation": ("eval_every", "eval_episodes", "stop_at_return", "inspect"),
     "several-seeds": ("seeds", "jobs", "cluster"),
@@ -433,11 +431,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "pixels": PIXELS,
 }
-"""The other options of a run, as the help groups them; what stands in none comes last."""
+"""The other options of a run, as grouped in the help; options without a group come last."""
 
 
 def _group(number: int, title: str, members: list[Any], said: str) -> Any:
-    """A field of options that the help shows in a box of their own."""
+    """A field of options that the help shows in a separate box."""
     group = dataclasses.make_dataclass(f"Group{number}", members, frozen=True)
     group.__doc__ = said
     return (

@@ -99,7 +99,7 @@ def tune_options() -> type:
 
 
 def run_tuning(words: Sequence[str]) -> int:
-    """Searches, measures, prints. Returns the exit code.
+    """Searches, evaluates and prints. Returns the exit code.
 
     Raises:
         RequestError: the request was wrong; nothing has started.
@@ -161,7 +161,7 @@ def run_tuning(words: Sequence[str]) -> int:
 
 def _env_before_search(words: Sequence[str]) -> list[str]:
     """`ppo --search clip CartPole-v1` becomes `ppo CartPole-v1 --search clip`: an environment's id
-    is the name of no hyper-parameter."""
+    is not a hyper-parameter."""
     ordered: list[str] = []
     search: int | None = None  # where --search stands, while its names follow
     for word in words:
@@ -186,7 +186,7 @@ def _search_words(given: Any) -> list[str]:
 
 
 def _line(plan: TuningPlan, trial: Trial, count: str) -> str:
-    """A trial that has ended, in one line."""
+    """A line for a trial that has finished."""
     values = ", ".join(
         f"{name} {trial.hyperparameters[name]}"
         for name in plan.space
@@ -194,7 +194,7 @@ def _line(plan: TuningPlan, trial: Trial, count: str) -> str:
     )
     said = trial.state if trial.score is None else four(trial.score)
     if trial.error is not None:
-        said = f"given up, {trial.error}"
+        said = f"stopped: {trial.error}"
     elif trial.state == "pruned":
         said = f"pruned at {trial.share:.0%}"
     return f"trial {trial.number}: {said} ({count}): {values}"
@@ -252,7 +252,7 @@ def _facts_of(trial: Trial, tuning: Tuning) -> dict[str, Any]:
 
 
 def _table(tuning: Tuning) -> str:
-    """The best trial beside the first: on the seeds that chose, and on the fresh ones."""
+    """The best trial beside the first: on the tuning seeds, and on the fresh ones."""
     from rlbook.evaluation.comparison import mean_interval
 
     chosen = {"the best": tuning.best}

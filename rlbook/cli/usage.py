@@ -1,4 +1,4 @@
-"""What `rlbook` and `rlbook --help` print: every command with a line, in four groups, as wide as
+"""The output of `rlbook` and `rlbook --help`: every command with a line, in four groups, as wide as
 the terminal."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, str]] = {
         ),
     },
 }
-"""Group → a command as it is typed → what it does, and after a colon an example."""
+"""Group → a command as it is typed → its description, and after a colon an example."""
 
 _JOINED = "\0"  # between the words of an example, while lines are broken
 MORE = (
@@ -117,7 +117,7 @@ def usage() -> str:
 
 
 def _entry(command: str, text: str, columns: int) -> str:
-    """A command and what it does: beside it, or below it where the terminal is narrow."""
+    """A command and its description: beside it, or below it if the terminal is narrow."""
     indent = 2 + max(len(each) for commands in GROUPS.values() for each in commands) + 2
     if columns >= 80:
         return _fill(text, f"  {command}".ljust(indent), " " * indent)
@@ -125,7 +125,7 @@ def _entry(command: str, text: str, columns: int) -> str:
 
 
 def _fill(text: str, first: str = "", rest: str = "") -> str:
-    """A paragraph in which an example, which may be pasted, stays on one line."""
+    """A wrapped paragraph in which an example, which may be pasted, stays on one line."""
     said, mark, example = text.partition(": rlbook ")
     joined = said + mark.replace("rlbook ", f"rlbook{_JOINED}") + example.replace(" ", _JOINED)
     return fill_paragraph(joined, first, rest).replace(_JOINED, " ")

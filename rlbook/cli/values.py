@@ -23,10 +23,10 @@ FILE_LIMIT = 2**26  # bytes of a .json file that is named for a value
 
 @dataclass(frozen=True)
 class Given:
-    """Text from the command line; what is not `Given` is a default."""
+    """Text from the command line; any other value is a default."""
 
     words: tuple[str, ...]
-    # option and text → the value; None leaves the text to whom knows its type
+    # option and text → the value; None leaves the conversion to code that knows the type
     read: Callable[[str, str], Any] | None = None
 
 
@@ -36,7 +36,7 @@ def flag(name: str) -> str:
 
 
 def take_text(name: str, given: str) -> str:
-    """The text of an option as it is."""
+    """The text of an option, unchanged."""
     return given
 
 
@@ -95,7 +95,7 @@ def convert(name: str, given: Given, annotation: object) -> Any:
 
 
 def _name_or_numbers(name: str, given: str) -> Any:
-    """`1,0,2` as a tuple, what a .json file holds, or else the text itself."""
+    """`1,0,2` as a tuple, the content of a .json file, or else the text itself."""
     if re.fullmatch(r"\d[\d,]*", given):
         return tuple(int(part) for part in given.split(",") if part)
     if not given.endswith(".json"):
@@ -159,5 +159,5 @@ def scalar(given: str) -> Any:
 
 
 def may_import(words: Sequence[str]) -> bool:
-    """Whether the command line lets modules be imported that it or a run's folder names."""
+    """Whether the command line allows importing the modules that it or a run's folder names."""
     return "--allow-import" in words or "--allow_import" in words

@@ -29,7 +29,7 @@ Outcome = dict[str, Any]
 
 
 def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
-    """Whether JSON is asked for, the table, and the exit code: 1 if a result is not as expected.
+    """Whether JSON is requested, the table, and the exit code: 1 if a result is not as expected.
 
     Raises:
         RequestError: a wrong request, or a budget that nothing fits into.
@@ -78,8 +78,8 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
 
 
 def seconds_of(given: str) -> float:
-    """A time such as 90s, 10min or 1h; a number alone is seconds. Raises RequestError where it is
-    none."""
+    """A time such as 90s, 10min or 1h; a number alone is in seconds. Raises RequestError for
+    anything else."""
     parts = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", given.strip())
     if parts is None or float(parts[1]) == 0:
         raise RequestError(f"--budget must be a time such as 90s, 10min or 1h, got {given!r}")
@@ -87,7 +87,7 @@ def seconds_of(given: str) -> float:
 
 
 def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[Outcome]:
-    """Each preset in a process of its own; what became of it."""
+    """Trains each preset in a separate process; returns the results."""
     folders = [place / str(index) for index in range(len(chosen))]
     commands = [
         ["train", proof.algorithm, proof.env, "--seed", str(seed), "--out", str(folder), "--json"]

@@ -89,7 +89,7 @@ class DataSet(ABC, Generic[Batch_]):
         """
         if self._order is not None or self._position:
             raise ValueError(
-                "shuffle before the first minibatch: the order of this pass is already fixed"
+                "shuffle before the first minibatch: the order of this pass is already set"
             )
         self._rng = rng
 
@@ -141,8 +141,8 @@ class DataSet(ABC, Generic[Batch_]):
         """
         if state["rows"] != len(self):
             raise ValueError(
-                f"the data set has {len(self)} rows, and the saved position is one in"
-                f" {state['rows']}"
+                f"the data set has {len(self)} rows, but the saved position belongs to "
+                f"{state['rows']}"
             )
         if (
             not 0 <= state["position"] <= len(self)

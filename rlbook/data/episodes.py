@@ -28,11 +28,11 @@ class Episode:
 
     obs: NDArray[np.generic]  # [T, O], one row a step; or [L] int64, the tokens of a prompt
     action: NDArray[np.generic]  # [T] or [T, A]
-    reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
+    reward: NDArray[np.float32] | None = None  # [T], in reward units; None if there are no rewards
     terminated: bool = True  # False: cut off by a limit
-    # [O], what was seen after the last action; None where it was not kept
+    # [O], the observation after the last action; None if it was not stored
     last_obs: NDArray[np.generic] | None = None
-    # [T], which actions are to be learned from, as one's own turns of a chat; None: all
+    # [T], which actions to learn from, such as the assistant's turns of a chat; None: all
     counts: NDArray[np.bool_] | None = None
     # [T + 1, A], the actions allowed at each observation, `last_obs` included; None: all
     action_masks: NDArray[np.bool_] | None = None
@@ -301,7 +301,8 @@ class RankedBatch(NamedTuple):
 
     episodes: Batch  # [R, T], group by group
     sizes: Tensor  # int64 [B], episodes of each group; R is their sum
-    returns: Tensor  # [R], the episodes' scores; where nobody rewarded, minus their places 0, 1, … in the group
+    # [R], the episodes' scores; without rewards, minus their ranks 0, 1, … in the group
+    returns: Tensor
 
     def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """The episodes' scores [R] as [B, G], and a bool mask; G is the size of the largest

@@ -87,7 +87,7 @@ class FrameStore:
             check_disk(name, capacity, self.frame_bytes, self.folder)
 
     def note(self, capacity: int) -> str:
-        """How much room so many transitions need, in a sentence; empty below 0.1 GB."""
+        """How much memory so many transitions need, in a sentence; empty below 0.1 GB."""
         size = capacity * self.frame_bytes / 1e9
         where = "memory" if self.folder is None else f"the disk of {self.folder}"
         if size < 0.1:
@@ -157,8 +157,8 @@ class FrameStore:
         low = self.dropped * self.block
         if numbers.size and not low <= numbers.min() <= numbers.max() < self.count:
             raise ValueError(
-                f"the saved frames have numbers from {low} to {self.count - 1}, and one that is"
-                f" shown has {numbers.min() if numbers.min() < low else numbers.max()}"
+                f"the saved frames are numbered from {low} to {self.count - 1}, but an "
+                f"observation refers to {numbers.min() if numbers.min() < low else numbers.max()}"
             )
 
     def observations(self, numbers: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class FrameStore:
         full, rest = state["full"], state["last"]
         self.dropped = self.count // max(self.block, 1) - len(full)
         if self.block == 0 or self.dropped < 0 or len(rest) != self.count % self.block:
-            raise ValueError(f"the saved frames are not {self.count} in blocks of {self.block}")
+            raise ValueError(f"the saved frames must be {self.count} in blocks of {self.block}")
         for frames in (*(part["frames"] for part in full), rest):
             if frames.dtype != self.dtype or frames.shape[1:] != self.frame_shape:
                 shape = " x ".join(map(str, self.frame_shape))
@@ -221,7 +221,7 @@ class FrameStore:
 
 
 def frame_store(env: VectorEnv, capacity: int, folder: Path | None = None) -> FrameStore | None:
-    """An empty store for the observations of a vector environment; None where they are not images.
+    """An empty store for the observations of a vector environment; None if they are not images.
 
     Args:
         env: has `frame_stack`, the frames of an observation, where it stacks any.

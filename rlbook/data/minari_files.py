@@ -99,7 +99,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
 
 
 def _written_spec(env: Env) -> EnvSpec | None:
-    """The spec of an environment, where it can be written: not where the id stands for a class or a
+    """The spec of an environment, if it can be written: not if the id stands for a class or a
     function of a program, or an argument is an object."""
     spec = env.spec
     if spec is None or spec.kwargs is None:

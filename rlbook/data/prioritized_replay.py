@@ -11,7 +11,7 @@ from rlbook.checks import saved_array, saved_number
 from rlbook.errors import TrainingError
 
 SMALLEST = 1e-6
-"""Added to every error, so that a row whose error is 0 is drawn again some day."""
+"""Added to every error, so that a row whose error is 0 can be drawn again."""
 
 
 class Priorities:

@@ -82,7 +82,7 @@ class RainbowReplay(ReplayBuffer):
             self.priorities = Priorities(capacity, priority_exponent)
 
     def add(self, step: Step, memory: object = None) -> None:
-        """Stores one vector step. `memory`: what a `SequenceReplay` asks for; of no use here."""
+        """Stores one vector step. `memory` is used only by a `SequenceReplay`."""
         super().add(step)
         if self.ahead is not None:
             self.ahead.add(step)

@@ -33,9 +33,10 @@ class Transitions(NamedTuple):
 
 
 NUMBERS, FRAMES = {"obs": "obs_frames", "next_obs": "next_obs_frames"}, "frames"
-"""What the numbers of frames, and the frames, are called in a saved state."""
+"""The names of the frame numbers, and of the frames, in a saved state."""
 OF_THE_END = ("next_obs", "terminated", "next_action_mask")
-"""What an n-step transition has from the last of its steps; the rest is the first one's."""
+"""The fields of an n-step transition that come from its last step; the others are the first
+one's."""
 
 
 class ReplayBuffer:
@@ -183,8 +184,8 @@ class ReplayBuffer:
                 kept[: self.size] = field
 
     def _saved_rows(self, rows: State) -> Transitions:
-        """The rows of a state, those of images with the numbers of their frames; a checkpoint from
-        before there was a `FrameStore` has the images themselves."""
+        """The rows of a state, those of images with the numbers of their frames; checkpoints from
+        before `FrameStore` contain the images themselves."""
         if self.frames is None:
             return Transitions(**rows)
         rows = dict(rows)

@@ -22,7 +22,7 @@ class Share(TypedDict, total=False):
 
 
 class Remembers(Protocol):
-    """What remembers the episodes in progress."""
+    """The interface of a memory of the episodes in progress."""
 
     before: Tensor | None
     """[N, S], the recurrent state from which the last action was chosen."""
@@ -42,10 +42,10 @@ class Batch:
     target: Tensor | None = None  # the value target, in reward units
     reference_log_prob: Tensor | None = None  # log π_ref(a|s), in nats
     weight: Tensor | None = None  # share of each element in the average
-    # what it weighs beside that, where another program drew the actions
+    # importance weight, if another program sampled the actions
     importance: Tensor | None = None
-    score: Tensor | None = None  # [B], what each episode is worth, in reward units
-    reward: Tensor | None = None  # [B, T], what each step was paid, in reward units
+    score: Tensor | None = None  # [B], the score of each episode, in reward units
+    reward: Tensor | None = None  # [B, T], the reward of each step, in reward units
     # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
     token_mask: Tensor | None = None
     action_mask: Tensor | None = None  # bool, [B, A] or [B, T, A]; True marks the allowed actions
@@ -74,13 +74,13 @@ class Batch:
         return {"mask": self.mask, "average": self.step_weight}
 
     def weigh(self, average: Weighting) -> Batch:
-        """The same rows, with what each element weighs in the loss and in what is logged."""
+        """The same rows, with the weight of each element in the loss and in the metrics."""
         plain = None if average is per_token else per_token(self.mask)
         return dataclasses.replace(self, weight=average(self.mask), step_weight=plain)
 
     @property
     def adds_up(self) -> bool:
-        """Whether the losses of some rows add up to that of all, because each has its share."""
+        """Whether the losses of some rows add up to the loss of all, because each has its share."""
         return self.weight is not None
 
     @property
@@ -92,7 +92,7 @@ class Batch:
         return self._each(lambda value: value[rows])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with every tensor of it changed."""
+        """The batch with a function applied to each of its tensors."""
         changed: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, dict):
@@ -209,8 +209,8 @@ class Rollout:
         return len(self.steps)
 
     def add(self, step: Step, log_prob: np.ndarray, memory: Remembers | None = None) -> None:
-        """Adds a step: its actions' log-probability [N], and what a recurrent network remembered
-        before it, which its memory still has."""
+        """Adds a step: its actions' log-probability [N], and the recurrent state before it, which
+        its memory still has."""
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
@@ -239,8 +239,8 @@ class Rollout:
         return to_device(np.stack(rows), self.device)
 
     def fields(self) -> dict[str, Tensor]:
-        """What a batch needs of each step, [T, N, ...] each. There is an "action_mask" if a step
-        had one; steps without allow everything."""
+        """The fields of each step that a batch needs, [T, N, ...] each. There is an "action_mask"
+        if a step had one; steps without one allow everything."""
         names = {"obs": "obs", "action": "action", "log_prob": "log_prob", "mask": "valid"}
         fields = {name: self.tensor(source) for name, source in names.items()}
         masks = [step.action_mask for step in self.steps]
@@ -252,7 +252,7 @@ class Rollout:
         return fields
 
     def state(self) -> Tensor:
-        """What a recurrent network remembered before each step: [T, N, S]."""
+        """The recurrent state before each step: [T, N, S]."""
         return torch.stack(self.states)
 
     def state_dict(self) -> State:

@@ -50,9 +50,9 @@ class RowText(NamedTuple):
     completions: list[str] | list[list[int]]  # the best first; texts or token ids
     scores: list[float] | None = None  # of the completions, where the row has them
     margin: float = 0.0  # by how much the first should beat the second, in reward units
-    good: bool = True  # what was thought of the only one
+    good: bool = True  # label of the only completion
     turns: bool = False  # whether the assistant's earlier answers are to be learned from too
-    # a text that answers nothing: no chat template goes around it, and all of it is learned
+    # a text without a prompt: no chat template is applied, and all of it is learned
     alone: bool = False
 
 
@@ -70,11 +70,11 @@ class Example:
     prompt: str | list[Message]
     answer: str | None = None
     columns: Mapping[str, object] = field(default_factory=dict)
-    """What else the row says, such as verl's `data_source` and `extra_info`."""
+    """Other columns of the row, such as verl's `data_source` and `extra_info`."""
     demonstration: str | None = None
-    """A completion to learn from, where it is more than the answer."""
+    """The completion to learn from, if it is more than the answer."""
     others: tuple[str, ...] = ()
-    """The row's further completions, such as a rejected one: for the vocabulary alone."""
+    """The row's other completions, such as a rejected one: used only for the vocabulary."""
 
 
 class Schema(NamedTuple):
@@ -167,7 +167,7 @@ def _completion(row: Row) -> RowText:
 
 
 def _with_label(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
-    """The reader of rows whose last answer has a label: it judges that answer alone."""
+    """The parser of rows whose last answer has a label: the label applies to that answer alone."""
 
     def read_with_label(row: Row) -> RowText:
         if not _is_label(row["label"], counted=True):
@@ -230,7 +230,7 @@ def _preference(row: Row) -> RowText:
 
 
 def _prompt_of_pair(row: Row) -> Prompt | None:
-    """What the two answers of a row answer; None: they bring it along."""
+    """The prompt of a row's two answers; None if they contain it."""
     if "prompt" in row:
         return _prompt(row["prompt"])
     if "conversations" in row:
@@ -245,8 +245,8 @@ def _prompt_of_pair(row: Row) -> Prompt | None:
 
 
 def _dialogue(name: str, value: object, *, whole: bool) -> object:
-    """An answer, or a chat that ends with one, its turns converted to messages; a text is a chat
-    only where it must be a whole one."""
+    """An answer, or a chat that ends with one, its turns converted to messages; a text is parsed as
+    a chat only if it must be a whole one."""
     if isinstance(value, list) and value:
         return _turns(name, value)
     if isinstance(value, Mapping):
@@ -264,7 +264,7 @@ def _dialogue(name: str, value: object, *, whole: bool) -> object:
 def _split_dialogues(
     asked: Prompt | None, chosen: object, rejected: object
 ) -> tuple[list[Message], list[Message], list[Message]]:
-    """Two whole chats as the beginning that they share, and the last answer of each."""
+    """Two whole chats as their common beginning, and the last answer of each."""
     chats = []
     for name, chat in (("chosen", chosen), ("rejected", rejected)):
         if not isinstance(chat, list) or len(chat) < 2 or not _is_answer(chat[-1]):
@@ -421,7 +421,7 @@ COLUMNS = {
 """Class of `rlbook.data` → the columns of such rows, for error messages."""
 CHATS = ("messages", "conversations")
 HUMAN = "Human:"
-"""How a chat of HH-RLHF begins; it is one text, in which "Assistant:" answers."""
+"""The beginning of an HH-RLHF chat, which is one text with answers after "Assistant:"."""
 _SPEAKER = re.compile(r"\n\n(Human:|Assistant:)")
 ROLES = {
     "human": "user",
@@ -432,7 +432,7 @@ ROLES = {
     "observation": "tool",
     "tool": "tool",
 }
-"""Who speaks in ShareGPT's rows → the role."""
+"""Speaker in ShareGPT's rows → role."""
 
 
 def _prompt(value: object) -> str | list[Message]:

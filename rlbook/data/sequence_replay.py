@@ -35,8 +35,8 @@ from rlbook.functional.rainbow import n_step_reward
 
 @dataclass(frozen=True)
 class Sequences:
-    """What a recurrent network reads: B sequences of P = burn_in + L + 1 observations. The last one
-    that counts is the true successor of the last step that counts."""
+    """The input of a recurrent network: B sequences of P = burn_in + L + 1 observations. The last
+    valid one is the true successor of the last valid step."""
 
     obs: Tensor  # [B, P, ...]
     starts: Tensor  # [B, P] bool; True: an episode begins with this observation

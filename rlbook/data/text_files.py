@@ -36,7 +36,7 @@ CHUNK = 1 << 20
 
 
 class ItemsOnDemand(Sequence[Item]):
-    """A sequence whose items are made when they are asked for."""
+    """A sequence whose items are computed on access."""
 
     @abstractmethod
     def item(self, index: int) -> Item:
@@ -190,7 +190,7 @@ def _table_rows(file: IO[bytes], path: Path) -> Iterator[Row]:
                 where = f"{path}, line {lines.line_num}"
                 if cells and len(cells) != len(header):
                     raise RequestError(
-                        f"{where} has {len(cells)} cells, and the header {len(header)}"
+                        f"{where} has {len(cells)} cells, but the header has {len(header)}"
                     )
                 if cells:
                     yield {
@@ -216,10 +216,10 @@ def _number(cell: str) -> float | str:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 CELLS: dict[str, Callable[[str], object]] = {"label": _truth, "margin": _number}
-"""Columns of CSV files whose cells are not texts; what cannot be converted stays a text, which the
-row's form then refuses."""
+"""Columns of CSV files whose cells are not text; a cell that cannot be converted stays text, which
+the schema then refuses."""
 PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
-"""First bytes of a compressed file → by what it was compressed."""
+"""First bytes of a compressed file → its compression format."""
 
 
 def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
@@ -277,7 +277,7 @@ def _piece(characters: io.TextIOWrapper, path: Path) -> str:
     try:
         return characters.read(CHUNK)
     except UnicodeDecodeError as error:
-        raise RequestError(f"data: {path} is not UTF-8: {str(error)[:100]}") from None
+        raise RequestError(f"data: {path} is not valid UTF-8: {str(error)[:100]}") from None
 
 
 def _spool(rows: Iterable[Row], path: Path) -> TextFile:

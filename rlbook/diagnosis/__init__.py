@@ -1,2 +1,2 @@
-"""What is wrong with a run, and what its logged numbers mean: the doctor, the symptoms it knows,
-the glossary."""
+"""Diagnosis of a run, and the meaning of its logged metrics: the doctor, the symptoms it knows, the
+glossary."""

@@ -1,4 +1,4 @@
-"""What reaches the optimum where a run did not: settings that were measured with several seeds."""
+"""Settings that were measured with several seeds to reach the optimum where a run did not."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from rlbook.runs.request import Request
 PATH = Path(__file__).with_name("solved_by_default.yaml")
 PREFERRED = "q_learning"  # it learns from steps as most others do
 SAMPLED = ("ShortCorridor-v0",)
-"""Environments whose best policy is random, so that greedy play tells nothing of it."""
+"""Environments whose optimal policy is random, so that greedy play is not meaningful."""
 PLANNERS = ("value_iteration",)  # where nothing that learns gets there
 REMEMBERING = {
     "TMaze-v0": "dqn TMaze-v0 --recurrent gru --steps 10000 --hidden-sizes 32 --batch-size 16"
     " --learning-rate 2e-3"
 }
-"""Environment → the command that was measured to solve it, where no policy without a memory can."""
+"""Environment → a command that was measured to solve it, where no policy without a memory can."""
 
 
 @cache
 def solved_by_default() -> dict[str, list[str]]:
-    """Environment → the algorithms whose default settings reached its optimum, or what counts as
-    solved, with each seed; `docs/defaults.md` has the numbers."""
+    """Environment → the algorithms whose default settings reached its optimum, or its solution
+    threshold, with each seed; `docs/defaults.md` has the numbers."""
     return yaml.safe_load(PATH.read_text(encoding="utf-8"))
 
 
 def better_settings(request: Request) -> str | None:
-    """A sentence with a command that reaches the optimum, or the return from which the environment
-    counts as solved, for a run that did not; None where none was measured: other arguments of the
-    environment, or another environment."""
+    """A sentence with a command that reaches the optimum, or the return at which the environment
+    counts as solved, for a run that did not; None if none was measured for this environment and its
+    arguments."""
     env, algorithm = request.recipe.name, request.algorithm
     if request.recipe.kwargs:
         return None
     if env in REMEMBERING:
         return (
-            "its observations hide the state, and a network with a memory solves it: rlbook train"
-            f" {REMEMBERING[env]}"
+            "its observations hide the state, but a network with a memory solves it: rlbook "
+            f"train {REMEMBERING[env]}"
         )
     known = solved_by_default().get(env, [])
     if not known:
@@ -49,8 +49,8 @@ def better_settings(request: Request) -> str | None:
         return None
     if env in SAMPLED:
         return (
-            "its observations hide the state, so that the best policy is random, and"
-            f" {known[0]} learns one: {_command(known[0], env)}, then rlbook evaluate --explore"
+            f"its observations hide the state, so the best policy is random, and {known[0]} "
+            f"learns one: {_command(known[0], env)}, then rlbook evaluate --explore"
         )
     if algorithm in known:
         solve = "reach the optimum" if _has_exact_optimum(env) else "solve it"
@@ -69,8 +69,8 @@ def better_settings(request: Request) -> str | None:
 
 
 def _better_preset(request: Request) -> str | None:
-    """The same where presets were measured and no default settings: the run's own algorithm's, or
-    the fastest that solves the environment."""
+    """The same for environments where presets were measured but no default settings: the run's own
+    algorithm's, or the fastest that solves the environment."""
     env, known = request.recipe.name, read_catalogue()
     solvers = [found.algorithm for found in known.solvers(env)] if env in known.environments else []
     if request.algorithm in solvers:
@@ -87,14 +87,14 @@ def _has_exact_optimum(env: str) -> bool:
 
 
 def solved_from(request: Request) -> float | None:
-    """The mean return from which the run's environment counts as solved; None where nobody says
-    so, or its arguments were changed."""
+    """The mean return at which the run's environment counts as solved; None if no threshold is
+    stated, or its arguments were changed."""
     facts = read_catalogue().environments.get(request.recipe.name)
     return None if facts is None or request.recipe.kwargs else facts.target
 
 
 def uses_defaults(request: Request) -> bool:
-    """Whether nothing but the seed was asked for."""
+    """Whether only the seed was set."""
     return request == Request.build(request.agent, request.recipe.name, seed=request.seed)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a run's folder, in sentences; nothing in it is changed."""
+"""Diagnoses a run's folder, in sentences; the folder is not changed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from rlbook.runs.storage.folder import read_config
 from rlbook.runs.storage.log import read_episodes, read_metrics
 
 LOOKS = 5
-"""How often a folder is looked at that changes in the meantime."""
+"""The number of times a folder is examined if it changes in the meantime."""
 
 
 def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
-    """One sentence for each thing that is wrong; none for a folder that can be evaluated and
-    resumed.
+    """One sentence for each problem; none for a folder that can be evaluated and resumed.
 
     Args:
         folder: a run folder.
@@ -79,7 +78,7 @@ def _check_best(folder: Path, steps: list[int]) -> None:
 
 
 def _failure_lines(look: Callable[[], object]) -> list[str]:
-    """What is said where looking fails."""
+    """The messages for checks that failed themselves."""
     try:
         look()
     except (RequestError, CheckpointError, TrainingError, ValueError, OSError) as error:

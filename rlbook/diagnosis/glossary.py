@@ -1,5 +1,5 @@
-"""What each logged number means, which values are healthy, and what other values indicate:
-`rlbook explain entropy`, and `docs/logged-numbers.md`.
+"""The meaning of each logged metric, its healthy values, and what other values indicate: `rlbook
+explain entropy`, and `docs/logged-numbers.md`.
 
 What an algorithm itself says about a number is in its `METRICS`; how to read it is in
 glossary.yaml.
@@ -16,13 +16,13 @@ from rlbook.registry import ALGORITHMS, agent_class
 
 
 class Entry(NamedTuple):
-    """How to read a logged number."""
+    """How to read a logged metric."""
 
-    short: str  # what it is, in a few words, as a plot shows it
+    short: str  # short description, as shown in plots
     unit: str
-    healthy: str  # which values are
-    otherwise: str  # what others mean
-    source: str = ""  # where it comes from, where that is not this book
+    healthy: str  # healthy values
+    otherwise: str  # the meaning of other values
+    source: str = ""  # its source, if that is not this book
 
 
 COMMON: dict[str, str] = {
@@ -57,7 +57,7 @@ COMMON: dict[str, str] = {
         " without a time limit; absent if 0"
     ),
 }
-"""What every run logs."""
+"""The metrics that every run logs."""
 
 ENTRIES = Path(__file__).with_name("glossary.yaml")
 GLOSSARY: dict[str, Entry] = {
@@ -67,12 +67,12 @@ GLOSSARY: dict[str, Entry] = {
 
 
 def entry_of(name: str) -> str:
-    """The name of the entry that a logged number has: that of `reward/exact` is `reward/NAME`."""
+    """The name of a metric's entry: that of `reward/exact` is `reward/NAME`."""
     return "reward/NAME" if name.startswith("reward/") else name
 
 
 def said_by(name: str) -> dict[str, list[str]]:
-    """What is said about a number → the algorithms that say it."""
+    """The description of a metric → the algorithms that use it."""
     found: dict[str, list[str]] = {COMMON[name]: ["all"]} if name in COMMON else {}
     for algorithm in ALGORITHMS:
         meaning = agent_class(algorithm).METRICS.get(name)

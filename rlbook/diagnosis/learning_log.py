@@ -1,4 +1,4 @@
-"""The log of a run as the doctor's rules read it."""
+"""A run's log in the form that the doctor's rules read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FEW = 6  # reports or episodes from which nothing can be told
 
 @dataclass(frozen=True)
 class Log:
-    """What the rules read."""
+    """The input of the rules."""
 
     reports: list[dict[str, float | None]]
     episodes: list[tuple[int, float, int]]  # step, return, length
@@ -24,11 +24,11 @@ class Log:
     scales: Sequence[float]
     # tokens that a completion may have at most, where the episodes are texts
     completion_limit: int | None = None
-    # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
+    # largest |ρ - 1| of freshly sampled tokens, if it was measured
     ratio_error: float | None = None
     # the exact mean return of greedy play, where it can be computed
     expected: float | None = None
-    # a sentence with what reaches the optimum here, or solves it, where that was measured
+    # a sentence with settings that were measured to reach the optimum here, or to solve it
     better: str | None = None
     # the mean return from which the environment counts as solved, where the optimum is unknown
     solved_from: float | None = None
@@ -36,21 +36,21 @@ class Log:
     enough: float | None = None
 
     def values(self, name: str) -> list[float]:
-        """One number of all reports that have it."""
+        """The values of a metric in all reports that have it."""
         return [value for report in self.reports if (value := report.get(name)) is not None]
 
     def early(self, name: str) -> list[float]:
-        """Those of the first third; none where there are too few to tell."""
+        """The values in the first third; empty if there are too few."""
         values = self.values(name)
         return values[: len(values) // 3] if len(values) >= FEW else []
 
     def late(self, name: str) -> list[float]:
-        """Those of the last third; none where there are too few to tell."""
+        """The values in the last third; empty if there are too few."""
         values = self.values(name)
         return values[-(len(values) // 3) :] if len(values) >= FEW else []
 
     def is_optimal(self, value: float) -> bool:
-        """Whether a mean return is as good as optimal."""
+        """Whether a mean return counts as optimal."""
         if self.best is None:
             return False
         close = self.best - 0.02 * max(1.0, abs(self.best))
@@ -58,15 +58,15 @@ class Log:
 
     @property
     def is_done(self) -> bool:
-        """Whether greedy play is as good as optimal in the end: on average, where that is known, or
-        in the last evaluation."""
+        """Whether greedy play is optimal in the end: on average, where that is known, or in the
+        last evaluation."""
         greedy = self.values("eval_return") if self.expected is None else [self.expected]
         return bool(greedy) and self.is_optimal(greedy[-1])
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the last third of the episodes is hardly better than the first ones, and not as
-        good as optimal."""
+        """Whether the last third of the episodes is hardly better than the first ones, and not
+        optimal."""
         returns = [item[1] for item in self.episodes]
         if len(returns) < 2 * FEW or self.is_done:
             return False
@@ -75,8 +75,8 @@ class Log:
         return end - start <= ROSE * (max(returns) - min(returns)) and not self.is_optimal(end)
 
     def quarters(self) -> tuple[list[float], list[float]]:
-        """The returns of the episodes that ended in the third quarter of the run's steps, and of
-        those in the last."""
+        """The returns of the episodes that ended in the third quarter of the run's steps, and in
+        the last quarter."""
         half = self.episodes[-1][0] / 2
         return tuple(
             [value for step, value, _ in self.episodes if begin < step <= begin + half / 2]
@@ -100,7 +100,7 @@ class Log:
         return max(seen) - min(seen)
 
     def number(self, name: str) -> float | None:
-        """A hyper-parameter that is a number."""
+        """A numeric hyper-parameter."""
         value = self.settings.get(name)
         return (
             float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

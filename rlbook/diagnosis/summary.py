@@ -1,4 +1,4 @@
-"""What a finished run has come to, in a sentence or two that a beginner can act upon."""
+"""A summary of a finished run, in a sentence or two that a beginner can act on."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ FEW = 10  # episodes from which little can be learned
 
 
 def summary_sentences(run: Run) -> list[str]:
-    """Sentences: why it ended early, how training went, what greedy play comes to, and whether evaluation took most of
-    the time."""
+    """Sentences: why it ended early, how training went, the result of greedy play, and whether
+    evaluation took most of the time."""
     cost = evaluation_cost(run, sum(run.seconds.values()))
     found = [_early_end(run), _training(run), _greedy(run), cost]
     return [sentence for sentence in found if sentence]
@@ -34,22 +34,23 @@ def _early_end(run: Run) -> str:
     wanted, found = run.request.options.stop_at_return, run.evaluations()
     if wanted is None or not found or found[-1] < wanted or run.agent.progress >= 1.0:
         return ""
-    return f"ended by --stop-at-return {wanted:g}: the last evaluation came to {found[-1]:.4g}"
+    return f"ended by --stop-at-return {wanted:g}: the last evaluation returned {found[-1]:.4g}"
 
 
 def _training(run: Run) -> str:
-    """The training episodes: whether any ended, was paid for anything, and got better."""
+    """The training episodes: whether any ended, whether any was rewarded, and whether they
+    improved."""
     returns = run.episode_returns
     if run.unit != "steps":
         return ""
     if not returns:
-        return f"no episode finished in {run.steps:,} steps; give more --steps"
+        return f"no episode finished in {run.steps:,} steps; increase --steps"
     finished = f"{len(returns):,} episode{'s' if len(returns) > 1 else ''} finished"
     if not any(returns):
         what = "every reward was 0" if _one_sign(run) else "every return was 0"
-        return f"{finished}, and {what}: nothing told a good action from a bad one"
+        return f"{finished}, and {what}, so nothing distinguished good actions from bad ones"
     if len(returns) < FEW:
-        return f"{finished}, too few to learn much from; give more --steps or --episodes"
+        return f"{finished}, too few to learn much from; increase --steps or --episodes"
     part = max(1, len(returns) // 10)
     early, late = statistics.fmean(returns[:part]), statistics.fmean(returns[-part:])
     if abs(late - early) <= CLOSE * max(1.0, abs(early)):
@@ -61,8 +62,8 @@ def _training(run: Run) -> str:
 
 
 def _one_sign(run: Run) -> bool:
-    """Whether rewards that are not 0 cannot cancel: the environment's model has them of one sign
-    only."""
+    """Whether nonzero rewards cannot cancel: in the environment's model they all have the same
+    sign."""
     model: Any = run.model
     return model is not None and (
         bool((model.outcomes.reward >= 0).all()) or bool((model.outcomes.reward <= 0).all())
@@ -70,7 +71,7 @@ def _one_sign(run: Run) -> bool:
 
 
 def _greedy(run: Run) -> str:
-    """The last evaluation beside the best return there is, where that is known."""
+    """The last evaluation beside the optimal return, if it is known."""
     report = next(
         (report for report in reversed(run.metrics) if report.get("eval_return") is not None), None
     )
@@ -79,8 +80,8 @@ def _greedy(run: Run) -> str:
     mean, cut = float(report["eval_return"]), float(report.get("eval_unfinished") or 0.0)
     if cut:
         return (
-            f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment"
-            f" has no time limit{_hint(run)}"
+            f"greedy play did not finish: {cut:.0%} of its episodes were cut off, because the "
+            f"environment has no time limit{_hint(run)}"
         )
     recipe = run.request.recipe.for_evaluation()
     best, enough = optimal_return(recipe), solving_return(recipe)
@@ -101,7 +102,7 @@ def _greedy(run: Run) -> str:
 
 
 def _shortfall(run: Run, mean: float) -> str:
-    """Where the optimum is unknown: what reaches the return from which the environment counts as
+    """For an unknown optimum: settings that reach the return at which the environment counts as
     solved."""
     hint, target = _hint(run), solved_from(run.request)
     if not hint or target is None or mean >= target:
@@ -110,7 +111,7 @@ def _shortfall(run: Run, mean: float) -> str:
 
 
 def _hint(run: Run) -> str:
-    """What reaches the optimum, where the settings were nobody's choice and do not; one's own
-    settings are for the doctor."""
+    """Settings that reach the optimum, for a run with default settings that did not; other settings
+    are left to the doctor."""
     better = better_settings(run.request)
     return f"; {better}" if better is not None and uses_defaults(run.request) else ""

@@ -1,4 +1,4 @@
-"""What a run's log says about how it learned: signs that something is wrong, each with what to try.
+"""Symptoms in a run's log: signs that something is wrong, each with a suggestion.
 
 A rule looks at the last third of the reports, so that the noise of a beginning is not taken for a
 fault, and keeps silent where the log lacks what it reads. The bounds are rules of thumb.
@@ -51,7 +51,7 @@ def symptoms(
     solved_from: float | None = None,
     enough: float | None = None,
 ) -> dict[str, str]:
-    """Rule → sentence, for each rule that has something to say about the log in a folder.
+    """Rule → sentence, for each rule that applies to the log in a folder.
 
     Args:
         folder: a sound run folder.
@@ -88,8 +88,8 @@ def symptoms(
 
 
 def observation_scales(recipe: EnvRecipe) -> list[float]:
-    """The standard deviation of each component of an environment's observations, acting at random;
-    empty where they are not a vector."""
+    """The standard deviation of each component of an environment's observations under random
+    actions; empty if they are not a vector."""
     env = recipe.make()
     try:
         if not isinstance(env.observation_space, Box) or len(env.observation_space.shape) != 1:
@@ -105,8 +105,8 @@ def observation_scales(recipe: EnvRecipe) -> list[float]:
 
 
 def critic_worse_than_the_mean(log: Log) -> str | None:
-    """`explained_variance` below 0: a constant would be the better V. Where returns are all alike,
-    there is nothing left to explain."""
+    """`explained_variance` below 0: a constant would predict better than V. If all returns are
+    equal, there is nothing left to explain."""
     late, returns = log.late("explained_variance"), log.values("return")
     if not late or statistics.median(late) >= WORSE or log.is_done:
         return None
@@ -124,7 +124,7 @@ def critic_worse_than_the_mean(log: Log) -> str | None:
 
 
 def clip_fraction_too_high(log: Log) -> str | None:
-    """Most of what an update does is undone by the clip."""
+    """The clip removes the gradient of most samples."""
     late = log.late("clip_fraction")
     if not late or statistics.fmean(late) <= CLIPPED:
         return None
@@ -136,8 +136,8 @@ def clip_fraction_too_high(log: Log) -> str | None:
 
 
 def entropy_collapse(log: Log) -> str | None:
-    """The policy made up its mind early, and has not become better since; of a language model,
-    whenever it did."""
+    """The policy became deterministic early, and has not improved since; for a language model, at
+    any time."""
     entropy, returns = log.values("entropy"), log.values("return")
     third, writes = len(entropy) // 3, log.completion_limit is not None
     if len(entropy) < FEW or len(returns) < FEW or entropy[0] <= 0:
@@ -164,7 +164,8 @@ def entropy_collapse(log: Log) -> str | None:
 
 
 def capped_by_the_time_limit(log: Log) -> str | None:
-    """Episodes that once were shorter all reach the limit now, or none has ever ended before it."""
+    """Episodes that were once shorter now all reach the time limit, or none has ever ended before
+    it."""
     if log.time_limit is None or len(log.episodes) < FEW:
         return None
     returns, lengths = [item[1] for item in log.episodes], [item[2] for item in log.episodes]
@@ -172,10 +173,9 @@ def capped_by_the_time_limit(log: Log) -> str | None:
     at_limit = sum(length >= log.time_limit for length in late) / len(late)
     if min(lengths) >= log.time_limit and len(set(returns)) == 1:
         return (
-            f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with"
-            f" the same return {returns[0]:.4g}:"
-            " no reward has told one behaviour from another; explore more, or choose a"
-            " denser reward"
+            f"all {len(lengths)} episodes reached the time limit of {log.time_limit} steps with "
+            f"the same return {returns[0]:.4g}: no reward has distinguished one behaviour from another; "
+            "explore more, or choose a denser reward"
         )
     longest_is_best = statistics.fmean(returns[-len(late) :]) >= max(returns) - 0.01 * (
         max(returns) - min(returns)
@@ -187,14 +187,14 @@ def capped_by_the_time_limit(log: Log) -> str | None:
     ):
         return None
     return (
-        f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps:"
-        " returns cannot show what is learned beyond it; where they are as good as they can"
-        " be, the run is longer than needed"
+        f"{at_limit:.0%} of the last episodes are cut off by the time limit of {log.time_limit} "
+        "steps: returns cannot show any further learning; if they are optimal, the run is "
+        "longer than needed"
     )
 
 
-def evaluation_far_under_training(log: Log) -> str | None:
-    """The greedy policy earns less than the one that explores."""
+def evaluation_far_below_training(log: Log) -> str | None:
+    """The greedy policy earns much less than the exploring one."""
     returns, greedy = log.values("return"), log.values("eval_return")
     if len(returns) < FEW or not greedy:
         return None
@@ -208,25 +208,24 @@ def evaluation_far_under_training(log: Log) -> str | None:
     ):
         return None
     return (
-        f"greedy episodes return {now:.4g}, training episodes {then:.4g}:"
-        " what was learned depends on exploring; judge it with evaluate --explore, or train"
-        " until the policy is sure"
+        f"greedy episodes return {now:.4g}, training episodes {then:.4g}: the policy depends on "
+        "exploration; evaluate it with --explore, or train until it is more deterministic"
     )
 
 
 def gradient_zero(log: Log) -> str | None:
-    """Nothing is learned."""
+    """The gradient is zero, so nothing is learned."""
     late = log.late("grad_norm")
     if not late or max(late) > 1e-10:
         return None
     return (
-        "grad_norm is 0 at the end: nothing is learned; all advantages are 0 (no reward differs),"
-        " or no weight is trained"
+        "grad_norm is 0 at the end: nothing is learned; all advantages are 0 (all rewards are "
+        "equal), or no weight is trained"
     )
 
 
 def zero_variance_groups(log: Log) -> str | None:
-    """Groups whose returns are all equal teach nothing."""
+    """Groups whose returns are all equal have zero advantages and contribute no gradient."""
     late = log.late("zero_std_groups")
     if not late or statistics.fmean(late) < 0.9:
         return None
@@ -234,27 +233,26 @@ def zero_variance_groups(log: Log) -> str | None:
     if returned and log.is_optimal(statistics.fmean(returned)):
         return None
     return (
-        f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach"
-        " nothing:"
-        " raise group_size or temperature, or choose tasks that are neither too easy nor"
-        " too hard"
+        f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and "
+        "contribute no gradient: raise group_size or temperature, or choose tasks that are "
+        "neither too easy nor too hard"
     )
 
 
-def returns_outside_of_the_atoms(log: Log) -> str | None:
-    """A distribution over returns ends before the returns do."""
+def returns_outside_the_atoms(log: Log) -> str | None:
+    """The support of the return distribution is narrower than the returns."""
     late = log.late("clipped_mass")
     if not late or statistics.fmean(late) <= CUT:
         return None
     return (
-        f"clipped_mass is {statistics.fmean(late):.2g} at the end:"
-        " returns lie outside of v_min and v_max and are cut; widen them (rewards of at"
-        " most r come to at most r / (1 - gamma))"
+        f"clipped_mass is {statistics.fmean(late):.2g} at the end: returns lie outside [v_min, "
+        "v_max] and are clipped; widen the range (with rewards of at most r, returns are at "
+        "most r / (1 - gamma))"
     )
 
 
-def time_limit_as_ending(log: Log) -> str | None:
-    """The critic is told that nothing follows where the clock alone has run out."""
+def time_limit_treated_as_terminal(log: Log) -> str | None:
+    """The critic treats a time limit as a termination."""
     lengths = [item[2] for item in log.episodes]
     late = lengths[-(len(lengths) // 3) :]
     if log.settings.get("truncation") != "terminal" or log.time_limit is None or len(lengths) < FEW:
@@ -263,22 +261,21 @@ def time_limit_as_ending(log: Log) -> str | None:
     if cut < 0.5:
         return None
     return (
-        f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and"
-        " truncation is terminal:"
-        " the critic takes the limit for an ending that no observation announces; set"
-        " truncation to bootstrap"
+        f"{cut:.0%} of the last episodes are cut off by the time limit of {log.time_limit} "
+        "steps, and truncation is terminal: the critic treats the limit as a termination, which no "
+        "observation announces; set truncation to bootstrap"
     )
 
 
 def learning_rate_too_high(log: Log) -> str | None:
-    """Updates move the policy too far, or errors grow."""
+    """Updates change the policy too much, or errors grow."""
     moved, errors = log.values("approx_kl"), log.values("td_error")
     third = len(errors) // 3
     if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.is_done:
         return (
-            f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average:"
-            " each update leaves the policy that collected its data; lower learning_rate,"
-            " or set target_kl"
+            f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average: each update "
+            "moves far from the policy that collected its data; lower learning_rate, or set "
+            "target_kl"
         )
     if third < 2 or not log.is_stuck:
         return None
@@ -288,27 +285,26 @@ def learning_rate_too_high(log: Log) -> str | None:
     ):
         return None
     return (
-        f"td_error grew from {early:.2g} to {late:.2g}, and returns did not:"
-        " each step overshoots its target; lower the step size (alpha or learning_rate)"
+        f"td_error grew from {early:.2g} to {late:.2g}, but returns did not: each step "
+        "overshoots its target; lower the step size (alpha or learning_rate)"
     )
 
 
 def learning_rate_too_low(log: Log) -> str | None:
-    """The policy is what it was at the start, though returns differ and could have taught it
-    something."""
+    """The policy has hardly changed, although returns differ and there was something to learn."""
     entropy, returns = log.values("entropy"), [item[1] for item in log.episodes]
     if len(entropy) < FEW or max(entropy) - min(entropy) >= UNMOVED or not log.is_stuck:
         return None
     if max(returns.count(value) for value in set(returns)) > 0.9 * len(returns):
         return None
     return (
-        f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start:"
-        " the policy does not move; raise learning_rate tenfold"
+        f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the "
+        "start: the policy hardly changes; raise learning_rate tenfold"
     )
 
 
-def exploration_too_little(log: Log) -> str | None:
-    """A value learner that never tries anything else, and gets no better."""
+def too_little_exploration(log: Log) -> str | None:
+    """A value-based agent never tries other actions, and does not improve."""
     epsilon = log.values("epsilon")
     if (
         len(epsilon) < FEW
@@ -319,14 +315,14 @@ def exploration_too_little(log: Log) -> str | None:
     ):
         return None
     return (
-        f"epsilon is {max(epsilon):.2g} from the start, and returns are no better than there:"
-        " actions that are never tried are never learned; begin with epsilon near 1 and let"
-        " it fall"
+        f"epsilon is {max(epsilon):.2g} from the start, and returns have not improved: actions "
+        "that are never tried cannot be learned; start with epsilon near 1 and decrease it"
     )
 
 
 def rewards_too_large(log: Log) -> str | None:
-    """The critic's gradient is so large that clipping leaves nothing of the policy's."""
+    """The critic's gradient is so large that after clipping almost nothing of the policy's is
+    left."""
     norms, explained, limit = (
         log.late("grad_norm"),
         log.late("explained_variance"),
@@ -349,7 +345,7 @@ def rewards_too_large(log: Log) -> str | None:
 
 
 def unnormalised_observations(log: Log) -> str | None:
-    """Components of an observation are measured in units that do not go together."""
+    """The components of an observation have very different scales."""
     spread = [scale for scale in log.scales if scale > 0]
     if (
         log.settings.get("normalize_observation") is not False
@@ -359,13 +355,13 @@ def unnormalised_observations(log: Log) -> str | None:
     ):
         return None
     return (
-        f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}:"
-        " the network sees hardly more than the largest; set normalize_observation"
+        f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}: the "
+        "largest dominate the network's input; set normalize_observation"
     )
 
 
 def discount_too_low(log: Log) -> str | None:
-    """What an action leads to counts for nothing by the time it arrives."""
+    """A delayed reward is discounted to almost nothing."""
     gamma, lengths = log.number("gamma"), [item[2] for item in log.episodes]
     if gamma is None or gamma >= 1.0 or not log.is_stuck:
         return None
@@ -373,14 +369,13 @@ def discount_too_low(log: Log) -> str | None:
     if length <= 20 * horizon:
         return None
     return (
-        f"gamma {gamma:g} looks about {horizon:.2g} steps ahead, and episodes last {length:g}:"
-        " rewards further off are not seen; raise gamma"
+        f"gamma {gamma:g} looks about {horizon:.2g} steps ahead, and episodes last {length:g}: "
+        "rewards further away hardly count; raise gamma"
     )
 
 
-def replay_too_small(log: Log) -> str | None:
-    """The buffer holds so few episodes that the network forgets what it does not see at the
-    moment."""
+def replay_buffer_too_small(log: Log) -> str | None:
+    """The buffer holds so few episodes that the network forgets what it does not currently see."""
     size, lengths = log.number("buffer_size"), [item[2] for item in log.episodes]
     if size is None or len(lengths) < FEW or log.is_done:
         return None
@@ -388,18 +383,18 @@ def replay_too_small(log: Log) -> str | None:
     if size >= 10 * length or log.episodes[-1][0] < 10 * size:
         return None
     return (
-        f"buffer_size {size:g} holds {size / length:.2g} of the last episodes:"
-        " what is older is forgotten; raise buffer_size"
+        f"buffer_size {size:g} holds {size / length:.2g} of the last episodes: older ones are "
+        "forgotten; raise buffer_size"
     )
 
 
 def budget_too_short(log: Log) -> str | None:
-    """Returns still grow when the run ends: those of training, or where nothing is played those of
-    greedy episodes."""
+    """Returns are still increasing at the end of the run: training returns, or evaluation returns
+    if no episodes are played."""
     if log.episodes and len(log.episodes) < FEW and not log.is_done:
         return (
-            f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few;"
-            " raise steps or episodes"
+            f"only {len(log.episodes)} episodes have ended, which is too few to learn from; "
+            "raise steps or episodes"
         )
     from scipy.stats import mannwhitneyu  # half a second, which few runs need
 
@@ -413,24 +408,24 @@ def budget_too_short(log: Log) -> str | None:
     if now - then <= GROWTH * log.span or chance > CHANCE:
         return None
     return (
-        f"returns grew from {then:.4g} to {now:.4g} between the third quarter of the run and the"
-        " last: it ended while it was learning; raise steps"
+        f"returns grew from {then:.4g} to {now:.4g} between the third quarter of the run and the "
+        "last: it was still learning when it ended; raise steps"
     )
 
 
 def short_of_the_optimum(log: Log) -> str | None:
-    """Greedy play is not as good as it can be, and what gets there is known."""
+    """Greedy play is not optimal, and settings that reach the optimum are known."""
     greedy = log.values("eval_return") if log.expected is None else [log.expected]
     if log.better is None or not greedy or log.is_done:
         return None
     if log.best is None and log.solved_from is not None and greedy[-1] < log.solved_from:
         return (
-            f"greedy play comes to {greedy[-1]:.4g}, and {log.solved_from:.4g} counts as solved:"
-            f" {log.better}"
+            f"greedy play returns {greedy[-1]:.4g}, and {log.solved_from:.4g} counts as solved: "
+            f"{log.better}"
         )
     if log.best is None:
         return None
-    return f"greedy play comes to {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
+    return f"greedy play returns {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
 
 
 SHORT = "short of the optimum"
@@ -439,18 +434,18 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "clip fraction too high": clip_fraction_too_high,
     "entropy collapsed": entropy_collapse,
     "returns capped by the time limit": capped_by_the_time_limit,
-    "evaluation far under training": evaluation_far_under_training,
+    "evaluation far below training": evaluation_far_below_training,
     "gradient zero": gradient_zero,
     "groups without spread": zero_variance_groups,
-    "returns outside of the atoms": returns_outside_of_the_atoms,
-    "time limit as ending": time_limit_as_ending,
+    "returns outside the atoms": returns_outside_the_atoms,
+    "time limit treated as terminal": time_limit_treated_as_terminal,
     "learning rate too high": learning_rate_too_high,
     "learning rate too low": learning_rate_too_low,
-    "exploration too little": exploration_too_little,
+    "too little exploration": too_little_exploration,
     "rewards too large": rewards_too_large,
     "observations unnormalised": unnormalised_observations,
     "discount too low for the horizon": discount_too_low,
-    "replay too small": replay_too_small,
+    "replay buffer too small": replay_buffer_too_small,
     "budget too short": budget_too_short,
     SHORT: short_of_the_optimum,
     **TEXT_RULES,

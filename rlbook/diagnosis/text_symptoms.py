@@ -1,5 +1,5 @@
-"""Signs that the training of a language model goes wrong. Most read the log; one looks at tokens
-that the agent has just drawn."""
+"""Signs that the training of a language model goes wrong. Most are found in the log; one checks
+tokens that the agent has just sampled."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ VERIFIERS = ("reward/correct", "reward/exact", "reward/numeric", "reward/boxed",
 
 
 def kl_running_away(log: Log) -> str | None:
-    """The policy has left its reference and is no better for it, or is so far away that nothing of
-    the reference is left."""
+    """The KL from the reference grows without improving the policy, or so far that nothing of the
+    reference is left."""
     late = log.late("reference_kl")
     if not late or log.is_done:
         return None
@@ -43,7 +43,7 @@ def kl_running_away(log: Log) -> str | None:
 
 
 def length_exploding(log: Log) -> str | None:
-    """Texts that once ended by themselves are cut off by the limit."""
+    """Completions that once ended by themselves are now truncated."""
     lengths = [item[2] for item in log.episodes]
     third = len(lengths) // 3
     if log.completion_limit is None or third < 2:
@@ -55,15 +55,14 @@ def length_exploding(log: Log) -> str | None:
     if cut < CUT_OFF or cut_before > cut / 2 or long < LONGER * short:
         return None
     return (
-        f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are"
-        " cut off:"
-        " the reward pays for length, or EOS is no longer found; look at each reward, add"
-        " overlong, or lower learning_rate"
+        f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are "
+        "cut off: the reward favours length, or EOS has become unlikely; look at each reward, "
+        "add overlong, or lower learning_rate"
     )
 
 
 def reward_without_the_verifier(log: Log) -> str | None:
-    """What is paid rises, and what is meant does not."""
+    """The training reward rises, but the verifier's score does not."""
     # of whole rounds, where it is logged: less noisy
     returned = "group_return" if log.values("group_return") else "return"
     pairs = [
@@ -85,16 +84,15 @@ def reward_without_the_verifier(log: Log) -> str | None:
             for name in (paid, meant)
         )
         return (
-            f"{paid} rose {rose}, {meant} went {went}:"
-            " the policy learns what is paid for and not what is meant; stop earlier, raise"
-            " kl_coef, or pay for what is meant"
+            f"{paid} rose {rose}, {meant} went {went}: the policy exploits the training reward; "
+            "stop earlier, raise kl_coef, or train on the intended reward"
         )
     return None
 
 
 def _rise(log: Log, name: str) -> float | None:
-    """By how much the mean of the last third is above that of the first, as a share of the range of
-    all; None of too few."""
+    """The increase of the mean from the first to the last third, as a fraction of the range; None
+    for too few values."""
     values = log.values(name)
     if not log.late(name):
         return None
@@ -104,7 +102,7 @@ def _rise(log: Log, name: str) -> float | None:
 
 
 def ratio_not_one(log: Log) -> str | None:
-    """Tokens that were just drawn have another probability when they are learned from."""
+    """The recomputed probability of freshly sampled tokens differs from that at sampling."""
     if (
         log.ratio_error is None
         or log.ratio_error <= OFF
@@ -112,9 +110,9 @@ def ratio_not_one(log: Log) -> str | None:
     ):
         return None
     return (
-        f"the ratio of tokens that were just drawn is {log.ratio_error:.2g} away from 1:"
-        " acting and learning disagree about their probability; compute in float32, or"
-        " correct it with importance_cap"
+        f"the ratio of freshly sampled tokens is {log.ratio_error:.2g} away from 1: acting and "
+        "learning disagree about their probability; compute in float32, or correct it with "
+        "importance_cap"
     )
 
 
@@ -127,8 +125,8 @@ TEXT_RULES: Mapping[str, Callable[[Log], str | None]] = {
 
 
 def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
-    """The largest |ρ - 1| of tokens that the agent draws now, ρ being their recomputed probability
-    over that of the draw.
+    """The largest |ρ - 1| of freshly sampled tokens, where ρ is their recomputed probability
+    divided by that at sampling.
 
     Nothing was learned in between, so it is 0 up to rounding. None of an agent that learns from no
     language model's draws.

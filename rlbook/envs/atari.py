@@ -39,19 +39,19 @@ class StickyEmulator:
     def __init__(self, emulator: Any, env: gymnasium.Env, probability: float) -> None:
         self.emulator, self.env, self.probability = emulator, env, probability
         self.last: tuple[Any, float] = ale.Action.NOOP, 1.0
-        """The action of the last frame, and how far the joystick was moved."""
+        """The action of the last frame, and the joystick's position."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.emulator, name)
 
     def act(self, action: Any, strength: float = 1.0) -> float:
-        """One frame; the reward of it."""
+        """Advances one frame; returns its reward."""
         if self.probability == 0.0 or self.env.np_random.random() >= self.probability:
             self.last = action, strength
         return self.emulator.act(*self.last)
 
     def reset_game(self) -> None:
-        """A new game, before which nothing was done."""
+        """Starts a new game, with no previous action."""
         self.last = ale.Action.NOOP, 1.0
         self.emulator.reset_game()
 

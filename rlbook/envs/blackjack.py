@@ -25,7 +25,7 @@ CARDS = {card: 4 / 13 if card == 10 else 1 / 13 for card in range(1, 11)}
 """Card → probability."""
 
 Hand = tuple[int, bool]
-"""Its sum, and whether an ace in it counts 11."""
+"""Its sum, and whether an ace in it counts as 11."""
 
 
 def blackjack_model() -> TabularMDP:
@@ -74,7 +74,7 @@ def number(hand: Hand, card: int) -> int:
 
 
 def with_card(hand: Hand, card: int) -> Hand:
-    """The hand after one more card; its sum may be above 21."""
+    """The hand after drawing one more card; its sum may be above 21."""
     total, usable = hand[0] + card, hand[1]
     if card == 1 and not usable and total + 10 <= 21:
         return total + 10, True

@@ -18,17 +18,17 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 CAPACITY = 20
-"""Cars that fit on a lot."""
+"""The capacity of a lot, in cars."""
 COUNTS = CAPACITY + 1
 NUM_STATES = COUNTS * COUNTS
 FURTHEST = 5
-"""Cars that can be moved in one night."""
+"""The largest number of cars that can be moved in one night."""
 NUM_ACTIONS = 2 * FURTHEST + 1
 START = 10 * COUNTS + 10
 
 RENTAL, MOVE, PARKING = 10.0, 2.0, 4.0
-"""Paid for a rental; the price of moving a car; the modified problem's price of a lot with more
-than `FREE_PARKING` cars at night."""
+"""The income from a rental; the cost of moving a car; the modified problem's cost of a lot with
+more than `FREE_PARKING` cars at night."""
 FREE_PARKING = 10
 REQUESTS, RETURNS = (3.0, 4.0), (3.0, 2.0)
 """Average number of customers and of returned cars a day, first lot and second."""

@@ -17,10 +17,10 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 ROWS, COLUMNS = 10, 5
 NUM_STATES = ROWS * COLUMNS * COLUMNS
 WHITE = 255
-"""A pixel of the ball or the paddle."""
+"""The value of a pixel of the ball or the paddle."""
 STATE_SHAPE = (ROWS, COLUMNS, COLUMNS)
-"""A state's row of the ball, column of the ball and column of the paddle, numbered in this
-order."""
+"""A state's row of the ball, column of the ball and column of the paddle, in the order of its
+index."""
 
 
 class Catch(TabularEnv):
@@ -128,8 +128,8 @@ def catch_frames() -> np.ndarray:
 
 
 def catch_model(*, observable: bool) -> TabularMDP:
-    """The model: the paddle moves, the ball falls, and what counts is where both are at the
-    bottom."""
+    """The model: the paddle moves, the ball falls, and the positions at the bottom decide the
+    reward."""
     state, action = (index.ravel() for index in np.indices((NUM_STATES, 3)))
     row, ball, paddle = np.unravel_index(state, STATE_SHAPE)
     over = row == ROWS - 1

@@ -12,7 +12,7 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 TREASURE, COST = 1.0, 0.01
-"""Rewards: of the treasure, and what a whole path to the right costs."""
+"""Rewards: of the treasure, and the cost of a whole path to the right."""
 
 
 class DeepSea(TabularEnv):

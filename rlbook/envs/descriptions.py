@@ -46,20 +46,20 @@ DESCRIPTIONS: dict[str, str] = {
     "Pendulum-v1": "a pendulum to swing up and balance with a continuous torque",
     "Taxi-v4": "fetch a passenger in a grid of 5 × 5 cells, and take them where they want to go",
 }
-"""Short id → what it is. `rlbook list` and the site's table of environments say it."""
+"""Short id → description, shown by `rlbook list` and the site's table of environments."""
 
 GRID_OPTIMA: dict[str, float] = {
     "Pendulum-v1": -137.2,  # on 601 × 601 states; they estimate -137.5
     "MountainCar-v0": -97.66,  # on 1 801 × 1 801 states; they estimate -97.71
     "MountainCarContinuous-v0": 99.64,  # on 401 × 401 states; they estimate 99.63
 }
-"""Id → near-optimal by dynamic programming: what the policy of `evaluation/control_optima.py` earns on
-average over the starts, in reward units, so that the optimum is at least that."""
+"""Id → a near-optimal return by dynamic programming: the mean return, over the starts, of the
+policy of `evaluation/control_optima.py`, in reward units, so the optimum is at least that."""
 
 SOLVED_FROM: dict[str, float] = {
     "Pendulum-v1": -160.0,  # 98 % of the way from random play, -1 256, to the optimum
 }
-"""Id → the mean return from which it counts as solved, where gymnasium states none."""
+"""Id → the mean return at which it counts as solved, where gymnasium states none."""
 
 OF_OTHER_PACKAGES: dict[str, str] = {
     "LunarLander-v3": "a lander with three engines: come down softly between two flags",
@@ -86,7 +86,7 @@ OF_OTHER_PACKAGES: dict[str, str] = {
     "MiniGrid-DoorKey-5x5-v0": "a key, a locked door, and a goal behind it",
     "MiniGrid-MemoryS7-v0": "an object at the start says which way to turn at the end: a test of memory",
 }
-"""Where a package's own text begins with its history."""
+"""Used where a package's own text begins with its history."""
 
 STATED_OPTIMA: dict[str, float] = {
     "CartPole-v1": 500.0,  # 1 a step, and the time limit is 500
@@ -99,4 +99,4 @@ STATED_OPTIMA: dict[str, float] = {
         1.0,  # every answer right
     ),
 }
-"""Short id → the largest mean return, in reward units, where `optimal_return` finds no model."""
+"""Short id → the optimal mean return, in reward units, where `optimal_return` finds no model."""

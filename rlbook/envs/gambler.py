@@ -16,7 +16,7 @@ TARGET = 100
 NUM_STATES = TARGET + 1
 NUM_ACTIONS = TARGET // 2
 SIDE = 10
-"""Coins in a line of the picture."""
+"""The number of coins per line of the picture."""
 
 
 class Gambler(TabularEnv):
@@ -70,7 +70,7 @@ class Gambler(TabularEnv):
     def __init__(self, heads_probability: float = 0.4, render_mode: str | None = None) -> None:
         check_probability("heads_probability", heads_probability)
         self.stakes = gambler_stakes()
-        """[S, A] int: what an action stakes."""
+        """[S, A] int: the stake of each action."""
         super().__init__(gambler_model(float(heads_probability)), render_mode=render_mode)
 
     def draw_text(self, state: int) -> str:

@@ -16,7 +16,7 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 START, NOISY, END = range(3)
 MEAN, STD = -0.1, 1.0
-"""What any action in B pays: mean and standard deviation, in reward units."""
+"""The reward of any action in B: mean and standard deviation, in reward units."""
 
 
 class MaximizationBias(TabularEnv):

@@ -18,7 +18,7 @@ except ImportError:  # nothing is made of it then; see `rlbook.envs.extras`
     BaseEnv = gymnasium.Env
 
 CONSTANT = ("random", "channels", "action_map")
-"""What of a game never changes, or is saved apart."""
+"""The attributes of a game that never change, or are saved separately."""
 
 
 class Game(BaseEnv):  # type: ignore[misc]

@@ -55,7 +55,7 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
 
 
 def check_render_mode(render_mode: object) -> None:
-    """Raises ValueError for a render mode that there is not."""
+    """Raises ValueError for an unknown render mode."""
     if render_mode not in (None, *MODES):
         raise ValueError(
             f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}."

@@ -15,7 +15,7 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 WIDTH = 40
-"""States a line, where a walk is drawn."""
+"""The number of states per line when a walk is drawn."""
 
 
 class RandomWalk(TabularEnv):

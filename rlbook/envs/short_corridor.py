@@ -18,7 +18,7 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 LEFT, RIGHT = 0, 1
 GOAL_STATE = 3
 REVERSED = 1
-"""The place where the actions do the opposite."""
+"""The state in which the actions are swapped."""
 
 
 class ShortCorridor(TabularEnv):

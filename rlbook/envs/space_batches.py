@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike
 from rlbook.errors import ShortTraceback
 
 Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
-"""One element of a space or a batch of them, as the space has them."""
+"""One or more elements of a space, in the space's format."""
 
 
 class WrongObservation(ShortTraceback, ValueError):
-    """What was to be acted on is not an observation of the environment's, nor a batch of them."""
+    """A value to act on is neither an observation of the environment nor a batch of them."""
 
 
 def is_batch(space: spaces.Space, observation: Elements) -> bool:

@@ -16,7 +16,7 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 FORWARD, UP, DOWN = range(3)
 SIGN_UP, SIGN_DOWN, CORRIDOR, JUNCTION = range(4)
-"""What the agent sees."""
+"""The agent's observations."""
 RIGHT_ARM, WRONG_ARM, STANDING_STILL = 1.0, -1.0, -0.1
 """Rewards."""
 

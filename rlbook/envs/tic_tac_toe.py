@@ -165,8 +165,8 @@ class TicTacToe(TabularEnv):
         """
         if self.alternates:
             raise ValueError(
-                "with opponent 'self' each side's gain is the other's loss, and a model of an MDP"
-                " cannot say so."
+                "with opponent 'self' each side's gain is the other's loss, which the model of "
+                "an MDP cannot express."
             )
         return super().model()
 

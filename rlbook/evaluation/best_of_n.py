@@ -46,7 +46,7 @@ class SampledCompletions(NamedTuple):
     prompt: NDArray[np.int64]  # [N], tokens in each prompt
     length: NDArray[np.int64]  # [N], tokens in prompt and completion
     log_prob: Floats  # [N], mean of the completion's tokens, in nats
-    reward: Floats  # [N], what the environment pays
+    reward: Floats  # [N], the environment's reward
     finished: list[Completion]
 
     @property

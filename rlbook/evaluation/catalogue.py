@@ -40,8 +40,8 @@ class EnvFacts(NamedTuple):
     what: str
     observations: str
     actions: str
-    time_limit: int | None  # steps of an episode; None where nothing cuts it
-    optimum: float | None  # the largest mean return, in reward units; None where nobody knows it
+    time_limit: int | None  # steps of an episode; None without a limit
+    optimum: float | None  # the optimal mean return, in reward units; None if unknown
     # the mean return from which gymnasium calls it solved, or `SOLVED_FROM` does
     solved_from: float | None
 
@@ -54,8 +54,8 @@ class EnvFacts(NamedTuple):
 
     @property
     def is_near_optimal(self) -> bool:
-        """Whether `optimum` is what a policy earns that was computed on a grid, so that a
-        threshold says what solves the environment."""
+        """Whether `optimum` was computed on a grid and is therefore approximate, so that a
+        threshold defines the solution."""
         return self.id in GRID_OPTIMA
 
 
@@ -100,8 +100,8 @@ class Catalogue(NamedTuple):
         return sorted(found, key=lambda item: (-item.value, item.seconds))
 
     def solvers(self, env: str) -> list[Measured]:
-        """The results that solve the environment, the fastest first; none of one that is not
-        listed, such as CartPole-v0."""
+        """The results that solve the environment, the fastest first; none for an environment that
+        is not listed, such as CartPole-v0."""
         target = self.environments[env].target if env in self.environments else None
         found = [
             item for item in self.measurements(env) if target is not None and item.value >= target

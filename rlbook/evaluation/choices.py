@@ -22,7 +22,7 @@ from rlbook.interaction.threads import use_one_thread
 
 
 class ChoiceQuestion(NamedTuple):
-    """A prompt, and what may follow it."""
+    """A prompt, and the possible answers to it."""
 
     prompt: int  # index of the prompt in its split
     text: str
@@ -31,7 +31,7 @@ class ChoiceQuestion(NamedTuple):
 
 
 class ChoiceScores(NamedTuple):
-    """What a model chose, question by question."""
+    """A model's choices, question by question."""
 
     questions: list[ChoiceQuestion]
     log_likelihood: NDArray[np.float64]  # [P, K], in nats
@@ -42,9 +42,9 @@ class ChoiceScores(NamedTuple):
 def draw_questions(
     texts: Sequence[str], answers: Sequence[str | None], count: int
 ) -> list[ChoiceQuestion]:
-    """One question for each prompt with an answer: its own answer, and the `count` - 1 answers of
-    other prompts that follow it in order of length and then of the alphabet, after the last the
-    first again. The right one moves on by a place from question to question.
+    """One question for each prompt with an answer: its own answer, and the answers of the `count` -
+    1 prompts that follow it when answers are sorted by length and then alphabetically, cyclically.
+    The position of the right answer moves by one from question to question.
 
     Args:
         texts: [P], the prompts.
@@ -77,7 +77,8 @@ def draw_questions(
 def choose(
     log_likelihood: NDArray[np.float64], questions: Sequence[ChoiceQuestion]
 ) -> ChoiceScores:
-    """What follows from the log-likelihoods [P, K] of all choices; of equal ones the first counts.
+    """The choices that follow from the log-likelihoods [P, K] of all choices; the first one among
+    ties.
 
     Source: Gao et al. 2024, lm-evaluation-harness, doi:10.5281/zenodo.12608602: `acc` and
     `acc_norm` of multiple_choice.

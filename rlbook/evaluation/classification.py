@@ -56,8 +56,8 @@ def classify(
     if label.all() or not label.any():
         only = "right" if label.any() else "wrong"
         raise RequestError(
-            f"measures of a classifier need both right and wrong cases, and all {len(label)} are"
-            f" {only}"
+            f"measures of a classifier need both right and wrong cases, but all {len(label)} are "
+            f"{only}"
         )
     if threshold is None:
         threshold = float(score[label].mean() + score[~label].mean()) / 2
@@ -95,8 +95,8 @@ def classify(
 
 
 def cohen_kappa(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The agreement of two raters beyond chance: 1 if they always agree, 0 if as often as two who do
-    not look, each with its own frequencies.
+    """The agreement of two raters beyond chance: 1 if they always agree, 0 if as often as two
+    independent raters with the same frequencies.
 
     κ = (p - e) / (1 - e),   p the share of the cases in which both say the same, e = Σ_k p_k q_k
 
@@ -117,7 +117,7 @@ def cohen_kappa(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class ClassMeasures:
-    """How well one of K classes is named, for n cases."""
+    """How well each of K classes is recognised, for n cases."""
 
     classes: tuple[Any, ...]  # [K], in order
     confusion: NDArray[np.int64]  # [K, K], rows: what is true; columns: what is said
@@ -131,7 +131,7 @@ class ClassMeasures:
 
 
 def measure_classes(truth: Sequence[Any], said: Sequence[Any]) -> ClassMeasures:
-    """The measures of a classifier with several classes.
+    """The metrics of a classifier with several classes.
 
     Where every case has one class and gets one, micro precision, recall and F1 are all the overall
     accuracy: a case that is wrong is a false positive of one class and a false negative of another.
@@ -176,7 +176,7 @@ def measure_classes(truth: Sequence[Any], said: Sequence[Any]) -> ClassMeasures:
 
 
 def _metrics() -> ModuleType:
-    """scikit-learn's measures. Raises RequestError where it is not installed."""
+    """scikit-learn's metrics module. Raises RequestError if it is not installed."""
     try:
         from sklearn import metrics  # type: ignore[import-not-found]
     except ImportError:

@@ -54,7 +54,7 @@ class Row:
     confidence_interval: tuple[float, float]
     """95 % interval of the interquartile mean; a point where there is one run."""
     world: str = ""
-    """The environment with its arguments."""
+    """The environment with its arguments, as text."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Hyper-parameters and the options of the run, such as its budget."""
 
@@ -63,12 +63,11 @@ class ComparisonTable(list[Row]):
     """What `compare` returns: one row for each group of runs, shown as a table."""
 
     def labels(self) -> list[str]:
-        """What tells the rows apart; see `labels`."""
+        """The labels that distinguish the rows; see `labels`."""
         return labels([(row.world, row.algorithm, row.settings) for row in self])
 
     def table(self, *, mean: bool = False) -> list[list[str]]:
-        """The headings and then the rows, cell by cell; with the plain mean where it is asked
-        for."""
+        """The headings and then the rows, cell by cell; with the plain mean if requested."""
         head = ["algorithm", "environment", "runs", "interquartile mean", "95 % interval"]
         cells = [
             [
@@ -107,14 +106,14 @@ class ImprovementChance:
     """The probability that one group of runs scores higher than another."""
 
     better: str
-    """What is asked about, as in `labels`."""
+    """The label of the supposedly better group, as in `labels`."""
     than: str
     worlds: tuple[str, ...]
-    """The environments that have runs of both; each counts the same."""
+    """The environments with runs of both, equally weighted."""
     probability: float
-    """0.5 where there is no difference."""
+    """0.5 if there is no difference."""
     confidence_interval: tuple[float, float]
-    """95 %, stratified over environments and kinds; where each has one run, a point."""
+    """95 %, stratified over environments and groups; a point if each has one run."""
 
 
 def compare(
@@ -143,7 +142,7 @@ def compare(
 def rows_and_repeats(
     runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0
 ) -> tuple[list[Row], list[str]]:
-    """What `compare` returns, and a sentence for each run that repeats another."""
+    """The result of `compare`, and a sentence for each run that repeats another."""
     named = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     chosen: dict[object, Run | Path] = {}
     for run in named:
@@ -313,8 +312,8 @@ def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
-    """What may set two runs of an algorithm in an environment apart beside their seed: the
-    hyper-parameters and the options of a run, such as its budget."""
+    """What may distinguish two runs of an algorithm in an environment besides their seed: the
+    hyper-parameters and the options of the run, such as its budget."""
     options = {name: value for name, value in config.items() if name not in (*BESIDE, *NAMED)}
     return options | (options.pop("hyperparameters", None) or {})
 
@@ -328,13 +327,13 @@ def named_world(env: str, arguments: Mapping[str, object]) -> str:
 def _score(name: str, reports: Sequence[Mapping[str, Any]]) -> float:
     score = final_return(reports)
     if score is None:
-        raise RequestError(f"{name} has nothing to compare: no episode was played")
+        raise RequestError(f"{name} has nothing to compare: no episode has finished")
     return score
 
 
 def final_return(reports: Sequence[Mapping[str, Any]]) -> float | None:
     """A run's final result: its last `eval_return`, or the mean return of its last reports; None if
-    no episode was played."""
+    no episode has finished."""
     evaluated = [
         report["eval_return"] for report in reports if report.get("eval_return") is not None
     ]

@@ -69,8 +69,8 @@ def sample(
     rules = getattr(held_out.make().unwrapped, "rules", None)
     if not isinstance(rules, TokenRules):
         wanted = (
-            "samples counts how many of K completions of a prompt are right, so it needs a token"
-            " environment"
+            "samples counts how many of K completions of a prompt are correct, so it needs a "
+            "token environment"
         )
         raise RequestError(
             f"{wanted}; {recipe.name} is none (evaluate it with episodes and explore)"

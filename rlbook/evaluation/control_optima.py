@@ -26,7 +26,7 @@ from rlbook.agent import Agent
 from rlbook.interaction.environments import EnvRecipe
 
 STARTS = 400
-"""From which a policy's return is averaged."""
+"""The number of starts over which a policy's return is averaged."""
 
 State = tuple[NDArray, NDArray]
 """Position or angle, and velocity: two arrays of one shape."""
@@ -108,8 +108,8 @@ TASKS: dict[str, ControlTask] = {
 
 
 def grid_optimum(task: ControlTask, points: int) -> tuple[float, float]:
-    """The mean return of the best policy, in reward units: as the values on a grid of `points` ×
-    `points` states estimate it, and the lower bound that their greedy policy earns."""
+    """The mean return of the optimal policy, in reward units: estimated by the values on a grid of
+    `points` × `points` states, and the lower bound achieved by their greedy policy."""
     starts, values = start_states(task), grid_values(task, points)
     return float(interpolate(task, values[-1], starts).mean()), float(
         greedy_returns(task, values, starts).mean()
@@ -137,8 +137,8 @@ def grid_values(task: ControlTask, points: int) -> list[NDArray]:
 
 
 def greedy_returns(task: ControlTask, values: list[NDArray], starts: State) -> NDArray:
-    """What the policy that is greedy in the values earns from each start, [N], in the true
-    dynamics."""
+    """The return of the policy that is greedy with respect to the values, from each start, [N],
+    under the true dynamics."""
 
     def act(state: State, left: int) -> NDArray:
         before = (state[0][:, None], state[1][:, None])
@@ -169,7 +169,7 @@ def play(task: ControlTask, act: Callable[[State, int], NDArray], starts: State)
 
 
 def start_states(task: ControlTask, count: int = STARTS) -> State:
-    """About `count` starts at equal distances: the middles of as many cells."""
+    """About `count` evenly spaced starts: the centres of as many cells."""
     still = task.start_low[1] == task.start_high[1]
     of_velocity = 1 if still else max(1, round((count / 4) ** 0.5))
     middles = [
@@ -183,7 +183,7 @@ def start_states(task: ControlTask, count: int = STARTS) -> State:
 
 
 def interpolate(task: ControlTask, values: NDArray, state: State) -> NDArray:
-    """Values [points, points] between the grid's points, of the state's shape."""
+    """Values [points, points] interpolated between the grid's points, with the state's shape."""
     corners, weights = _corners(task, len(values), state)
     return (values.ravel()[corners] * weights).sum(axis=-1)
 
@@ -206,16 +206,16 @@ def _axes(task: ControlTask, points: int) -> list[NDArray]:
 
 
 def control_task(recipe: EnvRecipe) -> ControlTask | None:
-    """The task behind an environment as gymnasium registers it; None for any other, or where
-    something about it was changed."""
+    """The task behind an environment as gymnasium registers it; None for any other, or if anything
+    about it was changed."""
     if recipe.kwargs or recipe.preprocessing.is_used or recipe.written_id != recipe.id:
         return None
     return TASKS.get(recipe.name)
 
 
 def control_return(agent: Agent, recipe: EnvRecipe) -> float | None:
-    """The expected return of greedy play, in reward units, averaged over starts at equal distances:
-    a mean of twenty episodes of Pendulum errs by about 20 reward units.
+    """The expected return of greedy play, in reward units, averaged over evenly spaced starts: a
+    mean of twenty episodes of Pendulum has an error of about 20 reward units.
 
     None where the task is none of these, or the agent cannot be asked for so many actions: it
     searches before each, or remembers its episodes.

@@ -39,7 +39,8 @@ class Boxes(NamedTuple):
 
 
 def intersection_over_union(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
-    """The share of two boxes' union that both cover, in [0, 1]; boxes without area have none.
+    """The area of the intersection of two boxes divided by that of their union, in [0, 1]; 0 for
+    boxes without area.
 
     Args:
         first, second: [N, 4] and [M, 4], corners x1, y1, x2, y2 with x1 ≤ x2 and y1 ≤ y2.
@@ -78,7 +79,7 @@ def match_detections(
     *,
     rule: Literal["voc", "coco"] = "coco",
 ) -> NDArray[np.bool_]:
-    """Which detections of one image and one class are right.
+    """Which detections of one image and one class are correct.
 
     The surest one chooses first. With "coco" a detection takes the box that it overlaps most among
     those that are left; with "voc" the box that it overlaps most of all, and is wrong where another one
@@ -107,7 +108,7 @@ def match_detections(
 def precision_recall(
     hit: NDArray[np.bool_], score: NDArray[np.float64], positives: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Recall and precision of the surest n detections, for n from 1 to N: [N] each.
+    """Recall and precision of the n most confident detections, for n from 1 to N: [N] each.
 
     Args:
         hit: bool [N], which are right.
@@ -124,7 +125,7 @@ def average_precision(
     positives: int,
     interpolation: Interpolation = "area",
 ) -> float:
-    """The mean over recall of the best precision that is reached at this recall or beyond.
+    """The mean over recall of the best precision reached at this recall or beyond.
 
         AP = ∫ max_{r' ≥ r} p(r') dr
 

@@ -31,7 +31,7 @@ __all__ = ["Evaluation", "evaluate"]
 MOST_EPISODES = 10_000_000
 MOST_SAMPLES = 10_000
 START = "start"
-"""In place of a folder to compare with: the run before it learned anything."""
+"""In place of a folder to compare with: the run before training."""
 
 
 def evaluate(
@@ -110,7 +110,7 @@ def evaluate(
     if samples is not None and search is None:
         if explore:
             raise RequestError(
-                "explore has no effect with samples: those are drawn by the policy as it is"
+                "explore has no effect with samples, which are always drawn from the policy"
             )
         given = {"prompts": episodes, "seed": seed, "env_kwargs": env_kwargs, "model": model}
         return evaluate_samples(target, samples, env, sampling=sampling, **given, **options)
@@ -135,7 +135,7 @@ def evaluate(
 
 
 def _options() -> tuple[str, ...]:
-    """The options that may be meant where one is unknown."""
+    """The options that may be meant by an unknown one."""
     return tuple(inspect.signature(evaluate).parameters)
 
 
@@ -224,7 +224,8 @@ def evaluate_before(
 
 
 def _pays(run: Run) -> Agent | None:
-    """The reward model of a run, loaded with the run's permission to import modules."""
+    """The reward model that a run was trained on, loaded with the run's permission to import
+    modules."""
     trusted = run.request.recipe.allow_import
     return agent_of(
         "reward_model",
@@ -273,8 +274,8 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
     if policy is None:
         name = name_of(type(agent))
         raise RequestError(
-            f"{next(iter(asked))} sets how a language model samples tokens, but this agent"
-            f" of {name} has none"
+            f"{next(iter(asked))} sets how a language model samples tokens, but this agent "
+            f"({name}) has none"
         )
     other: Any = copy.copy(agent)
     other.policy, other.exploration = policy, rng_for(seed, "noise")

@@ -72,8 +72,8 @@ def optimal_return(recipe: EnvRecipe) -> float | None:
 
 
 def solving_return(recipe: EnvRecipe) -> float | None:
-    """The mean return from which greedy play solves an environment, in reward units: within 2 % of
-    the optimum, or where this was computed on a grid the threshold that gymnasium or
+    """The mean return at which greedy play solves an environment, in reward units: within 2 % of
+    the optimum, or, where that was computed on a grid, the threshold that gymnasium or
     `SOLVED_FROM` states; None if the optimum is unknown."""
     best = optimal_return(recipe)
     if best is not None and control_task(recipe) is not None:
@@ -103,15 +103,15 @@ def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
 
 
 def expected_return(agent: Agent, recipe: EnvRecipe) -> float | None:
-    """The expected return of greedy play, in reward units, where it can be computed while a run
-    ends: of a value table, and of any policy in a classic control task of two state variables."""
+    """The expected return of greedy play, in reward units, where it can be computed quickly: of a
+    value table, and of any policy in a classic control task with two state variables."""
     found = control_return(agent, recipe)
     return greedy_return(agent, recipe) if found is None else found
 
 
 def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:
     """The exact expected return of the greedy policy of an agent with a network, in reward units,
-    time limit included: the agent is asked for its action in every state.
+    time limit included: the agent is queried for its action in every state.
 
     None where the environment has no model, or does not show the number of its state.
     """
@@ -149,8 +149,8 @@ def random_return(recipe: EnvRecipe) -> float | None:
 
 
 def blind_return(recipe: EnvRecipe, probabilities: np.ndarray) -> float | None:
-    """The expected return of the policy that takes each action with the same probability in every
-    state, as one does that sees nothing; None if the environment has no model.
+    """The expected return of the policy that takes each action with equal probability in every
+    state, like one without observations; None if the environment has no model.
 
     Args:
         probabilities: [A], with the sum 1.

@@ -110,7 +110,7 @@ def rollout_labels(
 
 
 def hard_labels(share: Floats) -> Floats:
-    """Math-Shepherd's hard estimation (eq. 3): 1 where at least one of K continuations is right.
+    """Math-Shepherd's hard estimation (eq. 3): 1 if at least one of K continuations is right.
 
     On average that is 1 - (1 - p)^K: with many continuations of a policy that is right by chance,
     every step is called right.
@@ -165,9 +165,9 @@ class LabelledSteps:
 
 
 class StepJudge(nn.Module):
-    """The logit of each step, by a small MLP that sees what the language model has read before the
-    step and after it: after the last step a policy's trunk knows what should follow, and a step is
-    right if it is that."""
+    """The logit of each step, from a small MLP on the language model's hidden states before and
+    after it: before the step a policy's trunk predicts what should follow, and the step is right if
+    it matches."""
 
     def __init__(self, model: LanguageModel, generator: torch.Generator) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class ProcessReward:
 
 
 def _as_sampled(completions: Sequence[Completion], rules: TokenRules) -> SampledCompletions:
-    """Completions as if they had been sampled, without their likelihood."""
+    """Completions in the format of sampled ones, without their likelihood."""
     prompts = [rules.codec.encode_prompt(one.prompt) for one in completions]
     texts = [[*prompt, *one.ids] for prompt, one in zip(prompts, completions, strict=True)]
     none = np.zeros(len(texts))

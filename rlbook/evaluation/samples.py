@@ -42,8 +42,8 @@ class Sample:
     tokens: int  # EOS included
     ended: bool  # False: cut off by the limit
     rewards: dict[str, float | None]  # by name; None where one does not apply
-    total: float  # what the environment paid
-    answer: str | None  # as it votes; None where there is none
+    total: float  # the environment's reward
+    answer: str | None  # the answer that counts in a vote; None if there is none
     right: bool | None  # None where there is nothing to compare with
 
 
@@ -152,7 +152,7 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
 
 def win_rates(before: SampledEvaluation, after: SampledEvaluation) -> dict[str, Estimate]:
     """The win rates of one evaluation against another on the same prompts: by each reward that both
-    have for every completion, and by what the environment paid."""
+    have for every completion, and by the environment's reward."""
 
     def scores(found: SampledEvaluation, name: str) -> list[list[float | None]]:
         return [

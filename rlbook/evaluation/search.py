@@ -32,11 +32,11 @@ JUDGES = {
     "majority": (),
     "beam": (),
 }
-"""Search → the judges that have a name; the run of a reward model is another."""
+"""Search → its named judges; the run of a reward model is another option."""
 SIMULATIONS, SAMPLES = 32, 8
 Judge = Any
-"""A name of `JUDGES`, the run or the folder of a reward model, its agent, or what has a `judged` as
-that has; None."""
+"""A name of `JUDGES`, the run or the folder of a reward model, its agent, or an object with the
+same `score_steps`; None."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,8 +45,8 @@ class Searched(Evaluation):
 
     search: str
     budget: str  # "32 simulations a move", "8 samples", "8 beams"
-    judge: str | None  # who judged; None where nobody did
-    # what all networks read for a prompt, in tokens; None where nothing is written
+    judge: str | None  # the judge; None if there was none
+    # tokens read by all networks for a prompt; None if no text is generated
     tokens: float | None
 
 
@@ -159,8 +159,8 @@ def _tree_search(
     idle = next((name for name in sampling if name != "top_k"), None)
     if idle is not None:
         raise RequestError(
-            f"{idle} says how tokens are drawn, and search mcts draws none; of the ways to choose"
-            " tokens it has top_k"
+            f"{idle} sets how tokens are sampled, but search mcts samples none; of these options "
+            "it has only top_k"
         )
     settings: dict[str, Any] = {
         "gamma": getattr(agent.config, "gamma", 1.0),
@@ -170,9 +170,7 @@ def _tree_search(
     env = recipe.make()
     writes = getattr(env.unwrapped, "policy_kind", None) == "language_model"
     if asked.judge is not None and not writes:
-        raise RequestError(
-            f"judge scores finished texts, but {recipe.name} has a reward of its own"
-        )
+        raise RequestError(f"judge scores finished texts, but {recipe.name} already has a reward")
     table = None if writes else _table(env)
     with request_errors():
         guided = GuidedSearch(
@@ -220,8 +218,8 @@ def _choice(
     rules = getattr(env.unwrapped, "rules", None)
     if policy is None or rules is None:
         raise RequestError(
-            f"search {asked.name} chooses among completions, and this agent of"
-            f" {type(agent).__name__} writes none"
+            f"search {asked.name} chooses among completions, but {type(agent).__name__} "
+            "generates none"
         )
     n, base = (
         asked.samples or SAMPLES,
@@ -263,19 +261,19 @@ def _beam_search(
     beams: int,
     sampling: dict[str, Any],
 ) -> Searched:
-    """The likeliest completion that a search with so many beams finds. It reads a prompt once, and
+    """The most likely completion found by a search with so many beams. It reads a prompt once, and
     each token of each beam but the last."""
     from rlbook.evaluation.best_of_n import sample_completions
     from rlbook.llm.generation.beam_search import BeamPolicy
 
     if sampling:
         raise RequestError(
-            f"{next(iter(sampling))} says how tokens are drawn, and search beam draws none"
+            f"{next(iter(sampling))} sets how tokens are sampled, but search beam samples none"
         )
     rules = recipe.make().unwrapped.rules  # type: ignore[attr-defined]
     if rules.stop:
         raise RequestError(
-            "search beam ends a text at a token, and this environment has stop texts"
+            "search beam ends a text only at a token, but this environment has stop texts"
         )
     searching = BeamPolicy(policy, beams, rules.codec.ends, rules.max_new_tokens)
     found = sample_completions(agent, searching, recipe, starts, 1, np.random.default_rng(0))

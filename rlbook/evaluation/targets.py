@@ -1,4 +1,5 @@
-"""What `rlbook.evaluate` is given: a run, an agent or a language model, and where it is to act."""
+"""The arguments of `rlbook.evaluate`: a run, an agent or a language model, and the environment to
+act in."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class FunctionAgent(Agent):
 
 
 class Target(NamedTuple):
-    """What is evaluated, and where."""
+    """The agent to evaluate, and its environment."""
 
     agent: Agent
     recipe: EnvRecipe  # the environment as training would make it
@@ -46,8 +47,8 @@ class Target(NamedTuple):
 
     @property
     def episodes(self) -> int:
-        """How many episodes are played where nobody says it: every prompt of another file once, at
-        most 512; otherwise 100."""
+        """The default number of episodes: every prompt of another file once, at most 512; otherwise
+        100."""
         rules = None
         if not self.played.asked.isdisjoint(FILES):
             rules = getattr(self.played.make().unwrapped, "rules", None)
@@ -55,8 +56,8 @@ class Target(NamedTuple):
 
 
 def language_model_folder(target: object) -> str | None:
-    """The Hugging Face folder that is to be evaluated; None if the target is something else, such
-    as a run's folder.
+    """The Hugging Face folder to evaluate; None if the target is something else, such as a run's
+    folder.
 
     Raises:
         RequestError: it holds an adapter, without the model that this was trained on.
@@ -136,7 +137,7 @@ def find_target(
 
 
 def _model_target(folder: str, recipe: EnvRecipe, model: object, seed: int) -> Target:
-    """A language model that was not trained here, in the environment that is named."""
+    """A language model that was not trained here, in the named environment."""
     with request_errors("model: "):
         spec = ModelSpec.from_value(model) or ModelSpec()
         if spec.folder is not None or spec.config is not None:
@@ -150,7 +151,7 @@ def _model_target(folder: str, recipe: EnvRecipe, model: object, seed: int) -> T
 
 
 def describe(played: EnvRecipe) -> dict[str, str]:
-    """Where it was evaluated, as text: the environment, and of one for texts the prompts and the
+    """The place of an evaluation as text: the environment, and for texts the prompts and the
     reward."""
     env: Any = played.make().unwrapped
     rules = getattr(env, "rules", None)
@@ -228,7 +229,7 @@ def _check_options(
         )
     if model is not None and folder is None:
         raise RequestError(
-            f"model says how the model of a folder is read, and {_what(target)} has its own"
+            f"model sets how a folder's model is loaded, but {_what(target)} has its own"
         )
     for name, value in options.items():
         importing = name == "allow_import" and (isinstance(env, str) or bool(env_kwargs))

@@ -146,7 +146,7 @@ def select_within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Pro
         shortest = min(found, key=lambda proof: proof.seconds)
         what = f"{shortest.algorithm} on {shortest.env}"
         raise RequestError(
-            f"budget must be at least {shortest.seconds:.0f} s, which {what} takes, got"
-            f" {seconds:g} s"
+            f"budget must be at least {shortest.seconds:.0f} s, the time that {what} takes, got "
+            f"{seconds:g} s"
         )
     return chosen

@@ -1,6 +1,5 @@
-"""Everything that is there for speed alone. The table below says which form replaces which
-function, and which losses have their gradient written out; a test holds each equal to what it
-replaces."""
+"""Code that exists only for speed. The table below maps each function to the form that replaces it,
+and each loss to its written-out gradient; a test holds each equal to what it replaces."""
 
 FORMS = {
     "rlbook.algorithms.planning.search.mcts:grow": "rlbook.fast.tabular.table_search:grow_tree",
@@ -42,6 +41,6 @@ GRADIENTS = {
     "rlbook.algorithms.policy.ppo:ppo_loss": "rlbook.fast.ppo_step:step",
     "rlbook.algorithms.value.dqn:dqn_loss": "rlbook.fast.dqn_step:step",
 }
-"""Loss → a step down it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the loss
-is `loss(*args, batch, **kwargs)`; it returns the diagnostics, or None, with nothing done, where it
-cannot vouch for the same result."""
+"""Loss → a gradient step on it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the
+loss is `loss(*args, batch, **kwargs)`; it returns the diagnostics, or None, without any change, if
+it cannot guarantee the same result."""

@@ -24,8 +24,8 @@ from rlbook.networks.policy import Policy
 def step(
     optimizer: Optimizer, batch: Batch, max_grad_norm: float, policy: Policy, *, config: A2CConfig
 ) -> dict[str, Tensor] | None:
-    """A step down `a2c_loss`, for two separate MLPs and discrete actions; None, and nothing done,
-    where the networks or the rows ask for more than this."""
+    """A gradient step on `a2c_loss`, for two separate MLPs and discrete actions; None, without any
+    change, if the networks or the rows require more than this."""
     known = (
         networks_of(policy, optimizer, batch, batch.advantage, batch.target, batch.weight)
         if batch.mask.all()
@@ -56,7 +56,7 @@ def _slopes(config: A2CConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers,
 
 
 def _metrics(batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
-    """What the loss was made of."""
+    """The metrics of the loss."""
     assert batch.advantage is not None and batch.target is not None and batch.weight is not None
     entropy = -(outputs.log_probs.exp() * outputs.log_probs).sum(-1)
     return {

@@ -32,7 +32,7 @@ Numbers = NDArray[np.float32] | NDArray[np.float64]
 
 
 class Networks(NamedTuple):
-    """What the step needs, once it is known that the plain one would use the same."""
+    """The networks' weights, once it is known that the plain step would use the same."""
 
     actor: Weights
     critic: Weights
@@ -43,7 +43,7 @@ class Networks(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the networks say of a batch, and what their layers saw."""
+    """The networks' outputs for a batch, and the inputs of their layers."""
 
     log_probs: Tensor  # log π(·|s) [B, A], at the policy's temperature; of forbidden actions the least finite number
     log_prob: Tensor  # log π(a|s) [B]
@@ -55,8 +55,8 @@ class Outputs(NamedTuple):
 def networks_of(
     policy: Policy, optimizer: Optimizer, batch: Batch, *rows: Tensor | None
 ) -> Networks | None:
-    """The policy's networks, or None where its modules, its parameters or the batch ask for more.
-    `rows`: what the loss reads, each [B]."""
+    """The policy's networks, or None if its modules, its parameters or the batch require more.
+    `rows`: the fields that the loss reads, each [B]."""
     if type(policy) is not MLPPolicy or not (
         type(optimizer) is FlatAdam or type(optimizer) is FlatRMSprop
     ):
@@ -94,7 +94,7 @@ def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool
 
 
 def _fits(action_mask: Tensor | None, shape: tuple[int, int]) -> bool:
-    """Whether there is no mask, or one of this shape; the plain step refuses others."""
+    """Whether there is no mask, or one of this shape; the plain step rejects others."""
     return action_mask is None or (
         action_mask.dtype is torch.bool and action_mask.shape == shape and action_mask.is_cpu
     )
@@ -150,8 +150,8 @@ def logit_slopes(
 def descend(
     known: Networks, outputs: Outputs, for_logits: Numbers, for_value: Numbers, max_grad_norm: float
 ) -> Tensor | None:
-    """A step down these gradients, for_logits [B, A] and for_value [B]. Returns the gradient's L2
-    norm before clipping; None, and nothing done, where a row is not finite."""
+    """A gradient step with these gradients, for_logits [B, A] and for_value [B]. Returns the
+    gradient's L2 norm before clipping; None, without any change, if a row is not finite."""
     if not (
         math.isfinite(np.vdot(for_logits, for_logits))
         and math.isfinite(np.vdot(for_value, for_value))

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from rlbook.interaction.vector_envs.sync_vector import Advanced, SyncVector
 
 FEWEST = 6
-"""Poles; for fewer, array arithmetic takes longer than Python's."""
+"""The number of poles below which array arithmetic takes longer than Python's."""
 COMPARED = 8
-"""Steps of a vector that both forms take."""
+"""The number of steps that are computed in both forms and compared."""
 CONSTANTS = (
     "gravity",
     "masspole",
@@ -39,14 +39,14 @@ CONSTANTS = (
     "render_mode",
     "steps_beyond_terminated",
 )
-"""The attributes of a pole that its step depends on, beside its state."""
+"""The attributes of a pole that its step depends on, besides its state."""
 FLOAT64 = np.dtype(np.float64)
 _constants = attrgetter(*CONSTANTS)
 _plain = SyncVector.advance.plain  # type: ignore[attr-defined]
 
 
 class Poles:
-    """N cart poles and what is around them.
+    """N cart poles and their wrappers.
 
     Args:
         envs: N environments, each a pole in gymnasium's own wrappers.
@@ -59,7 +59,7 @@ class Poles:
         self.rows, self.compared = list(range(len(envs))), 0
 
     def is_checked(self) -> bool:
-        """Whether gymnasium's checks of the first steps are over."""
+        """Whether gymnasium's checks of the first steps are done."""
         return all(
             checker is None or (checker.checked_step and checker.checked_data_reuse)
             for checker in self.checkers
@@ -75,7 +75,7 @@ class PoleStep(NamedTuple):
 
 
 def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
-    """As `SyncVector.advance`."""
+    """See `SyncVector.advance`."""
     if not hasattr(vector, "poles"):
         vector.poles = _poles_of(vector)  # type: ignore[attr-defined]
     poles: Poles | None = vector.poles  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def _poles_of(vector: SyncVector) -> Poles | None:
 
 
 def _is_pole(env: gymnasium.Env) -> bool:
-    """Whether this is gymnasium's cart pole, in gymnasium's time limit and checks."""
+    """Whether this is gymnasium's cart pole, inside only gymnasium's time limit and checks."""
     limits = 0
     while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         limits += type(env) is TimeLimit

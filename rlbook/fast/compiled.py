@@ -31,12 +31,12 @@ from rlbook.fast_forms import PLAIN, plain_only
 from rlbook.functional.schedules import scheduled_value
 
 PATIENCE = 1.0
-"""Seconds of compiling that need no explanation; reading what was compiled before takes less."""
+"""Seconds of compiling that need no note; loading previously compiled code takes less."""
 
 COPIED_BY_LLVM = frozenset({scheduled_value, softmax, upper_confidence})
-"""Functions that a loop calls at many places and a step at few of them. numba would copy their lines
-into the loop at every call, with which compiling takes up to twice as long; LLVM inlines them, too,
-and a step takes no longer."""
+"""Functions that a loop calls at many places but a step at few of them. numba would copy their code
+into the loop at every call, which makes compiling up to twice as long; LLVM inlines them, too, and
+a step takes no longer."""
 
 
 def available() -> bool:
@@ -46,8 +46,7 @@ def available() -> bool:
 
 @contextmanager
 def announce_compilation(what: str) -> Iterator[None]:
-    """Around the first call of a compiled loop: says what is being waited for, where it takes
-    long."""
+    """Around the first call of a compiled loop: prints a note if compiling takes long."""
     message = f"note: compiling {what} once; the next run starts at once"
     if sys.stderr.isatty():
         message = textwrap.fill(
@@ -120,8 +119,8 @@ def _link(
 
 
 def _compile(function: types.FunctionType, options: dict[str, Any]) -> Any:
-    """Nothing here allocates, so nothing needs counting references, which would take most of the
-    time."""
+    """Compiles a function. Nothing in these functions allocates, so reference counting, which would
+    take most of the time, is off."""
     return _numba().njit(error_model="numpy", _nrt=False, **options)(function)
 
 
@@ -131,7 +130,7 @@ def _ours(value: object) -> TypeGuard[types.FunctionType]:
 
 @functools.cache
 def _numba() -> Any:
-    """numba, told where to keep what it compiles."""
+    """numba, configured with its cache folder."""
     import numba
     from numba.core import config
 
@@ -141,8 +140,8 @@ def _numba() -> Any:
 
 
 def _cache_folder() -> Path:
-    """A function is compiled together with those it calls, in other files too, so the folder's name
-    depends on all of them."""
+    """The cache folder. A function is compiled together with those it calls, also from other files,
+    so the folder's name depends on all of them."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(" ".join(version(name) for name in ("numba", "numpy")).encode())
     for file in sorted(

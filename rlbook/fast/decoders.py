@@ -44,8 +44,8 @@ def decoder(model: Any) -> LlamaDecoder | CausalDecoder:
 
 
 def can_be_recorded(model: Any) -> bool:
-    """Whether a step of this model, as it is now, is the same kernels each time: an architecture of
-    the family with its own layers, nothing put between them, on one GPU."""
+    """Whether a step of this model, as it is now, launches the same kernels each time: an
+    architecture of the family with its own layers, nothing inserted between them, on one GPU."""
     home, config = type(model).__module__, getattr(model, "config", None)
     return (
         home in FAMILY
@@ -68,8 +68,8 @@ def _is_plain(module: nn.Module, home: str) -> bool:
 
 
 class FixedLayer(DynamicLayer):
-    """Keys and values of all columns there will be, [N, K, capacity, D]; `at` is the one that is
-    written next."""
+    """Preallocated keys and values for all columns, [N, K, capacity, D]; `at` is the next one to be
+    written."""
 
     def __init__(self, keys: Tensor, values: Tensor, at: Tensor) -> None:
         super().__init__()
@@ -86,8 +86,7 @@ class FixedLayer(DynamicLayer):
 
 
 class GraphDecoder(CausalDecoder):
-    """Next-token logits for N rows, one column at a time; elsewhere than on a GPU nothing is
-    recorded."""
+    """Next-token logits for N rows, one column at a time; nothing is recorded except on a GPU."""
 
     @torch.inference_mode()
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
@@ -96,7 +95,8 @@ class GraphDecoder(CausalDecoder):
         return logits
 
     def _make_room(self, capacity: int) -> None:
-        """Lays out keys, values and the mask for this many columns, those that are written first."""
+        """Allocates keys, values and the mask for this many columns, and copies those already
+        written."""
         self.capacity = -(-capacity // ALIGNED) * ALIGNED
         device, written = self.padding.device, self.column
         self.at = torch.tensor([written], device=device)
@@ -108,7 +108,7 @@ class GraphDecoder(CausalDecoder):
         self._set(blocks)
 
     def _set(self, blocks: list[list[Tensor]]) -> None:
-        """Takes these keys and values, and makes what else a step reads."""
+        """Sets these keys and values, and allocates the other inputs of a step."""
         self.cache = DynamicCache()
         self.cache.layers += [FixedLayer(keys, values, self.at) for keys, values in blocks]
         column = torch.arange(self.capacity, device=self.padding.device)
@@ -138,14 +138,14 @@ class GraphDecoder(CausalDecoder):
         return logits
 
     def _compute(self) -> Tensor:
-        """Logits [N, V] after `token`, which is written to the column `at`; once or twice is the
-        same."""
+        """Logits [N, V] after `token`, which is written to the column `at`; running it twice gives
+        the same result."""
         self.mask.index_fill_(3, self.at, True)
         inputs = {"attention_mask": self.mask, "position_ids": self.position}
         return self._forward(input_ids=self.token, **inputs)[:, -1]
 
     def _record(self) -> None:
-        """Records a step, which computes nothing yet."""
+        """Records a step without computing anything yet."""
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self.token.device), torch.cuda.graph(self.graph):
             self.logits = self._compute()

@@ -29,9 +29,9 @@ def step(
     config: DQNConfig,
     noise: Generator | None = None,
 ) -> dict[str, Tensor] | None:
-    """A step down `dqn_loss`, for an ordinary MLP on the CPU whose rows count alike; None, and
-    nothing done, where the network or the rows ask for more than this, or the gradient is not
-    finite.
+    """A gradient step on `dqn_loss`, for an ordinary MLP on the CPU with equally weighted rows;
+    None, without any change, if the network or the rows require more than this, or the gradient is
+    not finite.
 
     ∂L/∂Q(s, a) = e / B, with the error e = Q(s, a) - y, which the Huber loss cuts to ±1.
     """
@@ -63,7 +63,7 @@ def step(
 def _weights(
     optimizer: Optimizer, batch: RainbowMinibatch, q: ActionValue, config: DQNConfig
 ) -> Weights | None:
-    """The network's weights, or None where it, its parameters or the rows ask for more."""
+    """The network's weights, or None if it, its parameters or the rows require more."""
     if type(optimizer) is not FlatAdam or config.prioritized or config.recurrent is not None:
         return None
     rows = batch.rows

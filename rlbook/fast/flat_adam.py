@@ -34,8 +34,8 @@ def adam(
     betas: tuple[float, float] = (0.9, 0.999),
     warmup_steps: int = 0,
 ) -> Optimizer:
-    """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain
-    optimiser elsewhere."""
+    """`FlatAdam` if all parameters have the same floating-point type and are on the CPU, otherwise
+    the plain optimiser."""
     if FUSED_ADAMW is None or not _one_kind(groups):
         plain = optimizer.adam.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
@@ -50,7 +50,7 @@ def rmsprop(
     decay: float = 0.99,
     warmup_steps: int = 0,
 ) -> Optimizer:
-    """`FlatRMSprop` where `adam` gives `FlatAdam`."""
+    """`FlatRMSprop` where `adam` returns `FlatAdam`."""
     if not _one_kind(groups):
         plain = optimizer.rmsprop.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, decay=decay, warmup_steps=warmup_steps)
@@ -60,7 +60,7 @@ def rmsprop(
 
 
 def _one_kind(groups: Sequence[Group]) -> bool:
-    """Whether all parameters are of one floating-point type on the CPU."""
+    """Whether all parameters have the same floating-point type and are on the CPU."""
     kinds = {(type(p), p.dtype, p.device.type) for p in trainable(groups)}
     return len(kinds) == 1 and kinds <= {
         (nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)
@@ -79,7 +79,7 @@ class FlatAdam:
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("mean", "square", "steps")
-    """What a checkpoint holds of it."""
+    """The names of its state in a checkpoint."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class FlatAdam:
         return {**shared, "matrix_library": LIBRARY}
 
     def _detach_saved(self) -> None:
-        """Leaves the moments to the saved states that have them, and goes on with copies."""
+        """Leaves the moments to the saved states that share them, and continues with copies."""
         if any(shared() is not None for shared in self._lent):
             for name in self.NAMES:
                 setattr(self, name, getattr(self, name).clone())
@@ -228,8 +228,8 @@ class FlatRMSprop(FlatAdam):
 
 
 def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
-    """Where each group's parameters lie: neighbours with the same rate and decay are one span.
-    `ends`: where each parameter ends, and its group."""
+    """The spans of each group's parameters: adjacent groups with the same rate and decay are one
+    span. `ends`: where each parameter ends, and its group."""
     spans: list[tuple[slice, Group]] = []
     start = 0
     for end, group in ends:
@@ -242,8 +242,8 @@ def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
 
 
 class _Watched:
-    """The modules, and the parameters of which an optimiser holds the memory: are they still the
-    same?"""
+    """The modules, and the parameters whose memory an optimiser holds, to check that they are still
+    the same."""
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Sequence[nn.Parameter]) -> None:
         everything = dict.fromkeys(module for root in modules for module in inside(root))
@@ -270,6 +270,6 @@ class _Watched:
         )
 
     def check(self) -> None:
-        """Raises TrainingError where they are not."""
+        """Raises TrainingError if they are not."""
         if self._now() != self.before or any(self.empty):
             raise TrainingError(REPLACED)

@@ -30,8 +30,8 @@ def gradient_step(
     max_grad_norm: float | None = None,
     split: Split = "rows",
 ) -> dict[str, Tensor]:
-    """The fast form of `rlbook.networks.optimizer.gradient_step`. Of several processes each comes
-    here once more with the rows that are its own."""
+    """The fast form of `rlbook.networks.optimizer.gradient_step`. Of several processes, each calls
+    this once more with its own rows."""
     own = ProcessGroup.training is None or split == "nothing"
     whole = micro_batch_size is None and torch.is_grad_enabled()
     if own and whole and isinstance(loss, partial):

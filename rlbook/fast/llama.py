@@ -43,13 +43,13 @@ FAMILY = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name
     for name in ("Llama", "Qwen2", "Qwen3")
 }
-"""Module of transformers → how its classes' names begin."""
+"""Module of transformers → the prefix of its classes' names."""
 PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU, LoraLinear)
 
 
 def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
-    """Whether the functions below compute this model of the family (or its trunk, part "Model") as
-    it is now.
+    """Whether the functions below compute this model of the family (or its trunk, part "Model") in
+    its present state.
 
     That is: its own layers, nothing put in their place, between them or over them, full attention,
     and float32 weights on the CPU. The book's own adapters are computed with it, those with dropout
@@ -117,13 +117,13 @@ def hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
 
 
 def _output(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """Logits, computed in the output layer's own numbers."""
+    """Logits, computed in the output layer's dtype."""
     layer: Any = model.get_output_embeddings()
     return layer(hidden.to(next(layer.parameters()).dtype))
 
 
 class LlamaSizes(NamedTuple):
-    """The numbers of a model that its forward pass needs."""
+    """The sizes of a model that its forward pass needs."""
 
     heads: int  # H, query heads
     kv_heads: int  # K, key and value heads; divides H
@@ -146,7 +146,7 @@ class LlamaSizes(NamedTuple):
 
 
 def _hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
-    """What the last layer says after the prompt and after each completion token, with gradients.
+    """The last layer's output after the prompt and after each completion token, with gradients.
 
     Args:
         trunk: a `LlamaModel`, `Qwen2Model` or `Qwen3Model`.
@@ -193,8 +193,8 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
 def _through_layers(
     trunk: Any, tokens: Tensor, position: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them
-    see each other. [M, d]"""
+    """The last layer's output for M tokens [M] at their positions [M]; `attend` decides which of
+    them attend to each other. [M, d]"""
     sizes = LlamaSizes.from_config(trunk.config)
     x = trunk.embed_tokens(tokens)  # [M, d]
     cos, sin = _rotation(trunk, position)  # [M, 1, D]
@@ -270,8 +270,8 @@ class _Attention:
         return heard[0] if len(heard) == 1 else torch.cat(heard)
 
     def _heard(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Where there is no mask, each token looks at those before it and at itself. [.., H·D], row
-        after row."""
+        """Attention; without a mask each token attends to itself and those before it. [.., H·D],
+        row after row."""
         out = F.scaled_dot_product_attention(
             q,
             k,
@@ -290,7 +290,7 @@ def _by_row(x: Tensor, rows: int) -> Tensor:
 
 
 def _through(layer: Any, x: Tensor) -> Tensor:
-    """A linear layer, its adapter with it, with gradients: [M, in] → [M, out]."""
+    """A linear layer including its adapter, with gradients: [M, in] → [M, out]."""
     if type(layer) is LoraLinear:
         return layer(x)
     y = linear(x, layer.weight)
@@ -298,7 +298,7 @@ def _through(layer: Any, x: Tensor) -> Tensor:
 
 
 def _round(x: Tensor) -> Tensor:
-    """What autocast would round for each of the products that read x, once for all of them."""
+    """Rounds x once as autocast would for each of the products that read it."""
     return x.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else x
 
 
@@ -321,7 +321,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Affine(NamedTuple):
-    """A linear layer's numbers."""
+    """A linear layer's weight and bias."""
 
     weight: Tensor  # [out, in]
     bias: Tensor | None  # [out]
@@ -331,20 +331,20 @@ class Affine(NamedTuple):
         return product(x.to(self.weight.dtype), self.weight, self.bias)
 
     def to(self, dtype: torch.dtype) -> Affine:
-        """The same in other numbers."""
+        """The same in another dtype."""
         return Affine(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
 
 
 def _affine(layer: Any) -> Affine:
-    """A layer's numbers, those of an adapter that is on added in."""
+    """A layer's weight and bias, with an active adapter merged in."""
     if type(layer) is LoraLinear:
         layer = layer.merge() if layer.enabled else layer.base_layer
     return Affine(layer.weight, layer.bias)
 
 
 class LayerWeights(NamedTuple):
-    """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs
-    side by side."""
+    """A layer's matrices in the form that a decoding step uses: merged, norms folded in, RoPE's
+    pairs interleaved."""
 
     qkv: Affine  # [(H + 2K)·D, d]
     qk_norm: Tensor | None  # [H + K, D]
@@ -354,7 +354,7 @@ class LayerWeights(NamedTuple):
 
 
 def _concatenate_layers(layers: list[Any], norm: Any) -> Affine:
-    """Layers that read the same, as one, the weights of the norm before them folded in."""
+    """Layers with the same input as one, with the weights of the preceding norm folded in."""
     weights, biases = zip(*map(_affine, layers), strict=True)
     # each number written once
     folded = weights[0] * norm.weight if len(weights) == 1 else torch.cat(weights).mul_(norm.weight)
@@ -482,7 +482,7 @@ class LlamaDecoder:
 
     @torch.inference_mode()
     def select(self, rows: Tensor) -> None:
-        """Goes on with these rows: int64 [M], each from 0 to N - 1; one may come several times.
+        """Keeps these rows: int64 [M], each from 0 to N - 1; one may occur several times.
 
         No more rows than before are put in their places layer by layer, without a second cache.
         """
@@ -497,8 +497,8 @@ class LlamaDecoder:
         self.bias = self._padding_bias() if self.bias is not None else None
 
     def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
-        """Norms q and k where the architecture does, and turns them by their positions, in float32
-        and in place: the first H + K of [.., H + 2K, D]."""
+        """Normalises q and k where the architecture does, and rotates them by their positions, in
+        float32 and in place: the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
         turned = turning.float()  # a view, if that is what it is in
         if norm is not None:
@@ -530,7 +530,7 @@ class LlamaDecoder:
         return bias.repeat_interleave(self.sizes.kv_heads, dim=0)[:, None]
 
     def state_dict(self) -> State:
-        """The cache, bit for bit, as far as it is written."""
+        """The written part of the cache, bit for bit."""
         return {
             "cache": self.cache[..., : self.column, :].clone(),
             "capacity": self.capacity,

@@ -1,5 +1,6 @@
-"""A running batch of Llama, Qwen2 and Qwen3 on a CPU: every row has a place of its own in one
-preallocated KV cache, so that a row which joins or leaves moves no other row's keys and values.
+"""A running batch of Llama, Qwen2 and Qwen3 on a CPU: every row has its own place in one
+preallocated KV cache, so that a row which joins or leaves does not move other rows' keys and
+values.
 
 Unlike in `LlamaDecoder`, texts stand left-aligned, each row is at a column of its own, and a step
 writes to as many columns as there are lengths.
@@ -107,7 +108,7 @@ class LlamaBatch:
         return order
 
     def _make_room(self, rows: int, columns: int) -> None:
-        """Makes the cache large enough for so many rows and columns, and for some more."""
+        """Enlarges the cache to this many rows and columns, plus a reserve."""
         have = self.cache.shape[2], self.cache.shape[4]
         if rows <= have[0] and columns <= have[1]:
             return

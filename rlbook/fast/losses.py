@@ -60,7 +60,7 @@ def clipped_surrogate_loss(
 
 
 class _SurrogateContext(Protocol):
-    """What `_ClippedSurrogate` keeps between its two passes."""
+    """What `_ClippedSurrogate` stores between its two passes."""
 
     low: float
     high: float

@@ -21,7 +21,7 @@ WORTHWHILE = 2**20  # multiplications up to which the longer way to oneDNN costs
 
 
 def cpu_maker() -> str:
-    """ "GenuineIntel", "AuthenticAMD", …, or what the platform calls its processor."""
+    """ "GenuineIntel", "AuthenticAMD", …, or the platform's name for its processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
@@ -45,7 +45,7 @@ def chosen_library() -> str:
 
 
 def _one_dnn() -> Callable[..., Tensor] | None:
-    """oneDNN's product, a private function of torch; None where this torch has none."""
+    """oneDNN's product, a private function of torch; None if this torch has none."""
     available = torch.backends.mkldnn.is_available() and hasattr(
         torch.ops.mkldnn, "_linear_pointwise"
     )

@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons as one node of autograd's graph, with their gradient written out.
+"""Multi-layer perceptrons as one node of autograd's graph, with written-out gradients.
 
 At these sizes autograd spends longer on its nodes than on the arithmetic: one node makes an update
 of PPO about twice as fast. Each function here stands in for one of `rlbook.networks.mlp` and leaves
@@ -22,13 +22,14 @@ from rlbook.networks import noisy_linear as noisy
 from rlbook.networks.mlp import MLP
 
 WRITTEN_OUT = ("tanh", "relu")
-"""The activations whose gradient is written here; a network with another is left to autograd."""
+"""The activations whose gradient is written out here; a network with another is left to
+autograd."""
 Weights = list[Tensor]
 """Weight and bias of each layer in turn: [out, in], [out], …"""
 
 
 def forward(network: MLP, x: Tensor) -> Tensor:
-    """The fast form of `MLP.forward`, to which hooks on the network itself are known."""
+    """The fast form of `MLP.forward`, which still calls hooks on the network itself."""
     weights = weights_of(network, x)
     return (
         MLP.forward.plain(network, x)
@@ -86,8 +87,8 @@ def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> T
 
 
 def weights_of(network: nn.Module, x: Tensor) -> Weights | None:
-    """The network's weights, or None where the functions below do not compute what its layers
-    would."""
+    """The network's weights, or None if the functions below would not compute what its layers
+    do."""
     dtype = x.dtype
     if (
         type(network) is not MLP
@@ -184,7 +185,7 @@ def _weight_gradient(delta: Tensor, h: Tensor, out: Tensor | None) -> Tensor:
 
 
 class _BackpropContext(Protocol):
-    """What `Backpropagation` keeps between its two passes."""
+    """What `Backpropagation` stores between its two passes."""
 
     activation: str
     networks: int
@@ -257,7 +258,7 @@ def _differentiable(
 
 
 def _activation_gradient(delta: Tensor, h: Tensor, activation: str) -> Tensor:
-    """δ φ'(z), from h = φ(z), in place of δ: memory that is new costs more here than the
+    """δ φ'(z), computed from h = φ(z), in place of δ: allocating memory costs more here than the
     arithmetic."""
     if activation == "tanh":
         return torch.ops.aten.tanh_backward.grad_input(delta, h, grad_input=delta)

@@ -1,5 +1,5 @@
-"""Whether calling a torch module does what its class says, and nothing else: no hook, no replaced
-method, no autocast.
+"""Whether calling a torch module does only what its class defines: no hook, no replaced method, no
+autocast.
 
 A fast form asks this at every call, because an adapter may be put into a network at any time.
 """
@@ -22,11 +22,11 @@ _EVERYWHERE = [
     )
     if (hooks := getattr(torch_module, name, None)) is not None
 ]
-"""The hooks that torch calls for every module there is; empty dicts where nobody has set any."""
+"""The hooks that torch calls for every module; empty dicts if there are none."""
 
 
 def is_unmodified(module: nn.Module) -> bool:
-    """No hook on this module, and no `forward` put in place of its class's."""
+    """Whether this module has no hook, and no `forward` that replaces its class's."""
     inside = module.__dict__
     return not (
         inside["_forward_hooks"]
@@ -38,7 +38,7 @@ def is_unmodified(module: nn.Module) -> bool:
 
 
 def ordinary() -> bool:
-    """Neither autocast nor a hook on all modules is at work."""
+    """Whether neither autocast nor a hook on all modules is active."""
     return not torch.is_autocast_enabled("cpu") and not hooks_everywhere()
 
 
@@ -48,7 +48,7 @@ def hooks_everywhere() -> bool:
 
 
 def trains_plainly(weights: Sequence[Tensor], trained: Sequence[Tensor]) -> bool:
-    """Whether these weights are all that is trained, in this order, and nobody watches their
+    """Whether exactly these weights are trained, in this order, without hooks on their
     gradients."""
     if list(map(id, weights)) != list(map(id, trained)):
         return False
@@ -58,7 +58,7 @@ def trains_plainly(weights: Sequence[Tensor], trained: Sequence[Tensor]) -> bool
 
 
 def inside(root: nn.Module) -> Iterator[nn.Module]:
-    """The module and all below it, like `root.modules()`, in less time; a shared one comes
+    """The module and all submodules, like `root.modules()` but faster; a shared one occurs
     twice."""
     waiting = [root]
     while waiting:

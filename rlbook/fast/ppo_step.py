@@ -34,8 +34,9 @@ def step(
     config: PPOConfig,
     diagnose: bool = True,
 ) -> dict[str, Tensor] | None:
-    """A step down `ppo_loss`, for two separate MLPs, discrete actions and the plain clipped loss;
-    None, and nothing done, where the networks, the rows or the config ask for more than that."""
+    """A gradient step on `ppo_loss`, for two separate MLPs, discrete actions and the plain clipped
+    loss; None, without any change, if the networks, the rows or the config require more than
+    that."""
     if not _plain_loss(config, batch):
         return None
     known = networks_of(policy, optimizer, batch, batch.log_prob, batch.advantage, batch.target)
@@ -84,7 +85,7 @@ def _slopes(config: PPOConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers,
 
 
 def _metrics(config: PPOConfig, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
-    """What the loss was made of."""
+    """The metrics of the loss."""
     assert batch.advantage is not None and batch.target is not None
     clips = {"clip": config.clip, "clip_high": config.clip_high}
     return {

@@ -32,7 +32,8 @@ def forward(
 def _gru(
     core: RecurrentCore, features: Tensor, state: Tensor, starts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each sequence is cut where an episode starts, and the pieces go through side by side."""
+    """A GRU: each sequence is cut where an episode starts, and the pieces are processed in
+    parallel."""
     packing = Packing(starts)
     seen = torch.nn.functional.linear(features, core.input_weight, core.input_bias)
     packed = seen.flatten(0, 1)[packing.order]
@@ -45,7 +46,7 @@ def _gru(
 
 
 class Packing:
-    """Where each step of sequences [T, B] lies when they are cut where an episode starts.
+    """The place of each step of sequences [T, B] after they are cut where an episode starts.
 
     `order` [T·B] and its inverse `place`: first the first step of all pieces, the longest piece
     first, then their second step, and so on. `sizes`: the pieces of more than k steps, for each k.
@@ -127,7 +128,7 @@ class _Gru(torch.autograd.Function):
 
 
 def _previous_outputs(outputs: Tensor, sizes: list[int]) -> list[Tensor]:
-    """The outputs [M, H] that a further step follows, step after step."""
+    """The outputs [M, H] that are followed by a further step, step after step."""
     parts = outputs.split(sizes)[:-1]
     return [part[:size] for part, size in zip(parts, sizes[1:], strict=True)]
 
@@ -135,9 +136,9 @@ def _previous_outputs(outputs: Tensor, sizes: list[int]) -> list[Tensor]:
 def _lstm(
     core: RecurrentCore, features: Tensor, state: Tensor, starts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """PyTorch's own LSTM, which on the CPU is oneDNN's. It has no resets; so a step is put in where
-    an episode starts, whose input closes all gates: it leaves h = 0 and c = 0. After shorter rows
-    come steps whose input keeps c. State: see `RecurrentCore`."""
+    """PyTorch's own LSTM, which on the CPU is oneDNN's. It has no resets; so where an episode
+    starts, a step is inserted whose input closes all gates and leaves h = 0 and c = 0. Shorter rows
+    are padded with steps whose input keeps c. State: see `RecurrentCore`."""
     before = state.masked_fill(starts[0][:, None], 0.0)
     weights: list[Tensor] = [core.input_weight, core.state_weight, core.input_bias, core.state_bias]
     settings = (True, 1, 0.0, False, False, False)  # biases, one layer, no dropout, one way
@@ -163,7 +164,7 @@ def _lstm(
 
 
 WIPE, KEEP = (-1e4, -1e4, 0.0, -1e4), (-1e4, 1e4, 0.0, 0.0)
-"""What goes into the gates i, f, g and o: σ of it is 0 or 1 in single and in double precision."""
+"""The inputs of the gates i, f, g and o: σ of them is 0 or 1 in single and in double precision."""
 
 
 def _gates(core: RecurrentCore, values: tuple[float, ...], like: Tensor) -> Tensor:

@@ -35,12 +35,12 @@ from rlbook.networks.mlp import MLP
 from rlbook.networks.optimizer import LossOutput, Optimizer
 
 CUT_AT_THE_BOUNDS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
-"""Whether torch's `clamp` has no gradient at its bounds either."""
+"""Whether torch's `clamp` has zero gradient at its bounds, too."""
 
 
 @dataclass(frozen=True)
 class SACStep:
-    """What a gradient step works with, once it is known that the plain one would use the same."""
+    """The data of a gradient step, once it is known that the plain one would use the same."""
 
     networks: SACNetworks
     critic_optimizer: FlatAdam
@@ -81,7 +81,7 @@ def _find_step(
     batch: Minibatch,
     config: SACConfig,
 ) -> SACStep | None:
-    """The step, or None where the networks, their parameters or the rows ask for more."""
+    """The step, or None if the networks, their parameters or the rows require more."""
     rows, temperature = batch.rows, networks.temperature
     if (rows.action_mask is None) != (rows.next_action_mask is None):
         return None
@@ -231,7 +231,7 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
 
 
 def _is_cut(raw: Tensor) -> Tensor:
-    """Where the clamp of log σ has no gradient."""
+    """Where the clamp of log σ has zero gradient."""
     low, high = LOG_STD
     if CUT_AT_THE_BOUNDS:
         return (raw <= low) | (raw >= high)

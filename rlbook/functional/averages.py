@@ -22,8 +22,8 @@ mask as 0 and 1 in float64, so that the weights are float64, too.
 """
 
 Average = Weighting | Tensor
-"""How to weight, or the weights [B] or [B, T] themselves: those of the whole batch for the rows of
-a micro-batch, or importance weights. Outside the mask they do not count.
+"""The weighting, or the weights [B] or [B, T] themselves: those of the whole batch for the rows of
+a micro-batch, or importance weights. Outside the mask they have no effect.
 """
 
 

@@ -58,8 +58,8 @@ def normal_posterior(
     prior_std: float = 1.0,
     noise_std: float = 1.0,
 ) -> tuple[Array, Array]:
-    """What is believed of each action's mean reward, if rewards are N(q*(a), σ²) and q*(a) was
-    drawn from N(m, s²): again a normal distribution.
+    """The posterior of each action's mean reward, if rewards are N(q*(a), σ²) and q*(a) has the
+    prior N(m, s²): again a normal distribution.
 
     std(a) = 1 / √(1/s² + N(a)/σ²),   mean(a) = std(a)² (m/s² + N(a) Q(a)/σ²)
 
@@ -80,8 +80,8 @@ def normal_posterior(
 
 
 def beta_posterior(means: Array, counts: NDArray[np.int64]) -> tuple[Array, Array]:
-    """What is believed of each action's mean reward, if rewards are 0 or 1 and every mean was as
-    likely as any other: Beta(1 + ones, 1 + zeros).
+    """The posterior of each action's mean reward, if rewards are 0 or 1 and the prior is uniform:
+    Beta(1 + ones, 1 + zeros).
 
     Args:
         means: [..., A]. Q(a), the share of ones among the N(a) rewards of a, in [0, 1].
@@ -98,8 +98,8 @@ def beta_posterior(means: Array, counts: NDArray[np.int64]) -> tuple[Array, Arra
 
 
 def lai_robbins_rate(means: Array) -> float:
-    """The least regret per ln t that a method can have in the long run, if it is good at all
-    problems whose rewards are 0 or 1.
+    """The lower bound on the regret per ln t in the long run, for any method that is consistent on
+    all problems with rewards 0 or 1.
 
     Σ_a Δ(a) / KL(μ(a), μ*)   over the actions below the best, Δ(a) = μ* - μ(a)
 

@@ -1,4 +1,4 @@
-"""A convolution in its plain form, and the size of what comes out of it.
+"""A convolution in plain form, and the size of its output.
 
 Shapes: C channels of an image of H x W pixels, K filters of h x w pixels. The networks use
 PyTorch's convolutions, which are tested against these.
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def output_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    """How often a filter fits along a side: ⌊(n + 2p - k) / s⌋ + 1.
+    """The number of positions of a filter along a side: ⌊(n + 2p - k) / s⌋ + 1.
 
     Args:
         size: n, pixels of the side.
@@ -30,7 +30,7 @@ def output_size(size: int, kernel: int, stride: int, padding: int) -> int:
 def convolve(
     image: Tensor, filters: Tensor, bias: Tensor, *, stride: int = 1, padding: int = 0
 ) -> Tensor:
-    """The weighted sums of K filters at every place of an image.
+    """The weighted sums of K filters at every position of an image.
 
     y[k, i, j] = b[k] + Σ_c Σ_u Σ_v W[k, c, u, v] x[c, s i + u - p, s j + v - p]
 

@@ -129,8 +129,8 @@ def check_estimator(name: str, where: str) -> None:
     if where == "loss" and name == "k1":
         allowed = ", ".join(repr(other) for other in ESTIMATORS if other != "k1")
         raise ValueError(
-            f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': the mean of "
-            "its gradient is zero, so that the penalty would have no effect"
+            f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': its "
+            "gradient has mean zero, so the penalty would have no effect"
         )
 
 

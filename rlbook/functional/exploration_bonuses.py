@@ -1,4 +1,4 @@
-"""Bonuses for steps that were seldom taken, which are added to the environment's reward."""
+"""Bonuses for rarely taken steps, added to the environment's reward."""
 
 from __future__ import annotations
 

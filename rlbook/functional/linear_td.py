@@ -103,7 +103,7 @@ def gtd2_update(
     beta: float,
     ratio: float = 1.0,
 ) -> tuple[Array, Array]:
-    """GTD2: a stochastic gradient of the same error, without a TD step in it.
+    """GTD2: a stochastic gradient of the same error, without a TD step.
 
     w ← w + α ρ (x - γ x') (x·h),   h ← h + β ρ (δ - h·x) x
 

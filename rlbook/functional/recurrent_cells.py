@@ -1,4 +1,4 @@
-"""One step of a recurrent network: what it remembers after it has seen something more.
+"""One step of a recurrent network: from its state and an input to its next state.
 
 Shapes: B rows, H units. σ is the logistic function, ⊙ the product of elements.
 """

@@ -64,12 +64,12 @@ def _check(name: str, value: float, *, above: float = -math.inf, most: float = m
 
 @dataclass(frozen=True)
 class _NumberedSchedule:
-    """What the schedules share. Their fields are numbers, which stand in the order of `Numbers`."""
+    """The common base of schedules. Their fields are numbers, in the order of `Numbers`."""
 
     kind: ClassVar[int]
 
     def __call__(self, progress: float, count: int = 1) -> float:
-        """The value at this progress; `count` is for an inverse schedule."""
+        """The value at this progress; `count` is used by an inverse schedule."""
         return scheduled_value(self.numbers, progress, count)
 
     @cached_property
@@ -233,8 +233,8 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
 
 
 def hold_schedule(schedule: Schedule, share: float) -> Schedule:
-    """The same schedule in a budget that has grown: it ends where it ended before, and keeps its
-    last value for the rest.
+    """The same schedule in a larger budget: it ends where it ended before, and keeps its last value
+    for the rest.
 
     Args:
         schedule: of the old budget.

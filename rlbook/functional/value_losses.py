@@ -113,8 +113,8 @@ def expectile_loss(
     mask: Tensor | None = None,
     average: Average = per_token,
 ) -> Tensor:
-    """Half the squared error, with other weights above and below; V becomes the τ-expectile of the
-    targets.
+    """Half the squared error, weighted differently above and below; V becomes the τ-expectile of
+    the targets.
 
     L = ½ mean( |τ - 1[u < 0]| u² ),   u = y - V
 

@@ -1,5 +1,4 @@
-"""Negative sampling: the loss that makes vectors of words from which words stand together, and its
-gradients by hand."""
+"""Negative sampling: the loss from which word vectors are learned, and its gradients by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 
 def negative_sampling_loss(hidden: Tensor, target: Tensor, negatives: Tensor) -> Tensor:
-    """Word2vec's loss of telling a word that was there from words that were drawn; to be minimised.
+    """Word2vec's loss for distinguishing an observed word from sampled ones; lower is better.
 
     L = mean over B of ( -log σ(h·u⁺) - Σ_k log σ(-h·u⁻_k) )
 
@@ -42,7 +41,7 @@ class NegativeSamplingGradients(NamedTuple):
 def negative_sampling_gradients(
     hidden: Tensor, target: Tensor, negatives: Tensor
 ) -> NegativeSamplingGradients:
-    """The gradients by hand, since d/dx -log σ(x) = σ(x) - 1 and d/dx -log σ(-x) = σ(x).
+    """The gradients by hand, using d/dx -log σ(x) = σ(x) - 1 and d/dx -log σ(-x) = σ(x).
 
     ∂L/∂h = (σ(h·u⁺) - 1) u⁺ + Σ_k σ(h·u⁻_k) u⁻_k
     ∂L/∂u⁺ = (σ(h·u⁺) - 1) h,   ∂L/∂u⁻_k = σ(h·u⁻_k) h
@@ -64,6 +63,6 @@ def _check(hidden: Tensor, target: Tensor, negatives: Tensor) -> None:
     rows, width = hidden.shape
     if target.shape != hidden.shape or negatives.shape != (rows, negatives.shape[1], width):
         raise ValueError(
-            f"hidden [B, D], target [B, D] and negatives [B, K, D] must fit, got"
-            f" {list(hidden.shape)}, {list(target.shape)} and {list(negatives.shape)}"
+            "hidden [B, D], target [B, D] and negatives [B, K, D] must have matching sizes, got "
+            f"{list(hidden.shape)}, {list(target.shape)} and {list(negatives.shape)}"
         )

@@ -33,10 +33,10 @@ from rlbook.interaction.guards import BadAnswer
 from rlbook.interaction.observed_masks import observed_keys
 
 HAS_MASK = "_action_mask"
-"""Where in the info of a vector environment it says which rows have a mask."""
+"""The key in a vector environment's info that marks the rows with a mask."""
 Mask = NDArray[np.bool_]
 IN_INFO, IN_OBSERVATION = "info['action_mask']", "the observation's 'action_mask'"
-"""What a message calls a mask, by where the environment shows it."""
+"""The names of a mask in messages, by where the environment shows it."""
 UNUSED = (
     "this agent does not use the action masks of the environment and may take forbidden actions"
 )
@@ -135,7 +135,7 @@ class MaskReader:
         self.num_actions = int(seen.n) if discrete else 0
         """A; 0 where no mask is read."""
         self.notes: list[str] = []
-        """Of masks that are shown and not read."""
+        """A note on masks that the environment shows but that are not read."""
         self._space = chosen
         self._where = IN_OBSERVATION if observed_keys(env) else IN_INFO
 

@@ -111,7 +111,7 @@ def _bin_space(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[s
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError(
-            "needs discrete actions, and an unbounded Box cannot be divided into bins"
+            "needs discrete actions, but an unbounded Box cannot be divided into bins"
         )
     size = action_bins**low.size
     if size > MAX_ACTIONS:

@@ -42,7 +42,7 @@ PERMISSION = (  # the argument of an environment whose other arguments may name 
     "allow_import"
 )
 TOKENS = ("model", "tokenizer", "vocab_size")
-"""The arguments of an environment that say which token an id stands for."""
+"""The arguments of an environment that determine its tokens."""
 UNLIMITED = -1  # gymnasium's max_episode_steps for no time limit
 # what an environment made of a model is called, and its time limit in environment steps
 MODEL, MODEL_LIMIT = (
@@ -50,12 +50,11 @@ MODEL, MODEL_LIMIT = (
     1_000,
 )
 ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-", "ALE/")
-"""Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end
-by themselves."""
+"""Prefixes of ids whose episodes always terminate, even without a time limit of gymnasium's."""
 LARGEST = 10**8  # numbers in an observation or an action
 EnvLike: TypeAlias = "str | gymnasium.Env | Callable[..., gymnasium.Env] | TabularMDP"
-"""An environment as a user names it: an id, an environment, a class or function that makes one, or
-a model to draw episodes from."""
+"""An environment as given by the user: an id, an environment, a class or function that makes one,
+or a model to sample episodes from."""
 Made = TypeVar("Made")
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
@@ -187,8 +186,8 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     """
     if not isinstance(env_id, str):
         raise RequestError(
-            f"make takes an environment's id, got a {type(env_id).__name__}; rlbook.train takes"
-            " environments and classes as they are"
+            f"make takes an environment's id, got a {type(env_id).__name__}; rlbook.train also "
+            "takes environments and classes"
         )
     return EnvRecipe(
         find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import
@@ -523,8 +522,7 @@ class EnvRecipe:
 
 
 def _warn_of_age_once(env_id: str) -> None:
-    """Gymnasium has warned that there is a newer version of an environment, if there is one; it
-    need not at each further one that a run makes."""
+    """Keeps gymnasium's warning about a newer version of an environment to once per run."""
     spec = gymnasium.registry[env_id]
     newest = max(
         (other.version or 0)
@@ -541,7 +539,7 @@ _known_ages: set[str] = set()
 
 
 def _listed_keywords(creator: Any, rest: str) -> list[str]:
-    """The names that `**rest: Unpack[SomeTypedDict]` lists; none where it does not."""
+    """The names listed by `**rest: Unpack[SomeTypedDict]`; none without it."""
     try:
         hint = get_type_hints(creator.__init__)[rest]
     except (AttributeError, KeyError, NameError, TypeError):
@@ -550,8 +548,8 @@ def _listed_keywords(creator: Any, rest: str) -> list[str]:
 
 
 def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymnasium.Env:
-    """What a class, or a function that makes an environment, gives. Raises RequestError if it
-    raises, or gives none."""
+    """The environment made by a class or a function. Raises RequestError if it raises, or returns
+    anything else."""
     name = getattr(make_env, "__name__", type(make_env).__name__)
     try:
         env = make_env(**kwargs)
@@ -561,13 +559,13 @@ def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymna
         raise RequestError(f"environment {name!r}: {one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise RequestError(
-            f"env must give a gymnasium.Env, and {name} gave a {type(env).__name__}{_advice(env)}"
+            f"env must make a gymnasium.Env, but {name} made a {type(env).__name__}{_advice(env)}"
         )
     return env
 
 
 def _advice(env: object) -> str:
-    """How an object that is not an environment becomes one."""
+    """How to turn an object that is not an environment into one."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         return f"; give a single environment, and num_envs={env.num_envs}"
     if isinstance(env, list | tuple) and env:

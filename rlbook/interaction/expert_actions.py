@@ -19,7 +19,7 @@ from rlbook.errors import TrainingError
 from rlbook.interaction.spaces import adapt_to, encode_actions, is_image, outermost_keeper
 
 LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
-"""Actions that an expert's can be compared with."""
+"""The action spaces in which an expert's actions can be learned."""
 
 
 def greedy_action(agent: Agent, shown: ArrayLike, action_mask: NDArray[np.bool_] | None) -> Any:

@@ -1,6 +1,6 @@
-"""An exploration bonus: a reward for steps that were seldom taken, added to the environment's own.
-It pays through `rlbook.interaction.learned_reward`, so that every algorithm gets it, and forgets
-nothing between episodes.
+"""An exploration bonus: a reward for rarely taken steps, added to the environment's own. It is paid
+through `rlbook.interaction.learned_reward`, so that every algorithm can use it, and is kept across
+episodes.
 
 Here is the one that counts; the one that a network learns is in
 `rlbook.networks.random_distillation`.
@@ -19,11 +19,12 @@ from rlbook.functional.exploration_bonuses import count_bonus
 from rlbook.interaction.spaces import Observations
 
 DIGEST = 16
-"""Bytes that stand for a state and an action; two of 2^64 pairs would share them."""
+"""The number of bytes of a state-action pair's hash; a collision of two pairs has probability
+2^-64."""
 
 
 class CountBonus:
-    """β / √n(s, a), where n counts how often action a was taken in state s, in all environments
+    """β / √n(s, a), where n counts how often action a was taken in state s, over all environments
     together.
 
     States are told apart by their bytes, so that this is for states that are seen again.
@@ -42,7 +43,7 @@ class CountBonus:
         self.counts: dict[bytes, int] = {}
 
     def adapt_observations(self, observations: Observations) -> Any:
-        """They stay what they are."""
+        """The observations, unchanged."""
         return observations
 
     def score_steps(
@@ -77,7 +78,7 @@ class CountBonus:
 
 
 def _digest(obs: Any, action: NDArray[Any], row: int) -> bytes:
-    """What stands for the pair of one row."""
+    """A hash of the state-action pair of one row."""
     hashed = hashlib.blake2b(digest_size=DIGEST)
     for part in (*_leaves(obs), action):
         hashed.update(np.ascontiguousarray(part[row]).tobytes())

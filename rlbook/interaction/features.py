@@ -48,7 +48,7 @@ AUTO, TABLE, AGGREGATE, TILES, POLYNOMIAL, FOURIER = NAMES = (
 )
 MAX_FEATURES = 10_000_000  # features times actions
 FeatureChoice = str | tuple[tuple[float, ...], ...]
-"""What the hyper-parameter may be."""
+"""The possible values of the hyper-parameter."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,14 @@ class Features(ABC):
     [D] or [N, D]."""
 
     num_features: int
-    """d."""
+    """d, the number of features."""
     num_active = 1
-    """K, how many are 1 at a time; of dense features 1, since these share out no step size."""
+    """K, the number of active features; 1 for dense features, which do not divide the step size."""
     note: str
-    """What they are, for the run's notes."""
+    """A description of the features, for the run's notes."""
     binary = True
-    """Whether `self(observation)` names the K features that are 1, and not all d numbers."""
+    """Whether `self(observation)` returns the indices of the K features that are 1, rather than all
+    d numbers."""
 
     @abstractmethod
     def __call__(self, observations: ArrayLike) -> NDArray:
@@ -164,7 +165,7 @@ class TableFeatures(Features):
 
 
 class Listed(Features):
-    """Features that are looked up, a row for each of S numbered states.
+    """Features looked up in a table with a row for each of S numbered states.
 
     Args:
         rows: [S, d], given by the user; or [S, d] or [S, K], as another feature map has them.
@@ -324,8 +325,8 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
     if choice == TABLE:
         if isinstance(space, spaces.Box):
             raise RequestError(
-                "features 'table' need discrete states, and these observations are continuous; use"
-                " tiles or aggregate"
+                "features 'table' need discrete states, but these observations are continuous; "
+                "use tiles or aggregate"
             )
         sizes = _sizes(space)
         _check_number(choice, math.prod(int(size) for size in sizes), num_actions)
@@ -368,7 +369,7 @@ def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -
 def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Listed:
     if not isinstance(space, spaces.Discrete):
         raise RequestError(
-            "features given as vectors need discrete states, and these observations are continuous"
+            "features given as vectors need discrete states, but these observations are continuous"
         )
     if len(rows) != space.n:
         raise RequestError(
@@ -398,8 +399,8 @@ def _bounds(
             where = np.flatnonzero(~np.isfinite(bound))[0]
             wanted = f"low and high, one number for each of {len(bound)} dimensions"
             raise RequestError(
-                f"features {choice!r} need bounds, and dimension {where} of the observations has"
-                f" none: give {wanted}"
+                f"features {choice!r} need bounds, but dimension {where} of the observations has "
+                f"none: give {wanted}"
             )
         found.append(np.array(given or bound, dtype=float))
     low, high = found

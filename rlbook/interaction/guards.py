@@ -21,15 +21,15 @@ from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.round_rewards import RoundScorer, Scored
 
 Check = Callable[[object], None]
-"""Raises `BadAnswer` or FloatingPointError where an observation cannot be learned from."""
+"""Raises `BadAnswer` or FloatingPointError for an observation that cannot be learned from."""
 
 METRICS = "metrics"
-"""Where in gymnasium's info an environment puts named numbers for the log; see `named_numbers`."""
+"""The key in gymnasium's info of an environment's metrics; see `named_numbers`."""
 UNCLIPPED = "unclipped_reward"
-"""Where in the info the reward stands before it was clipped, which a reported return adds up."""
+"""The key in the info of the unclipped reward, from which reported returns are computed."""
 LIFE_LOST = "life_lost"
-"""Where in the info it says that a life was lost and the game goes on: nothing is bootstrapped
-there. Of a vector environment: [N] bool."""
+"""The key in the info for a lost life after which the game continues: nothing is bootstrapped
+there. For a vector environment: [N] bool."""
 
 
 class BadAnswer(ValueError):
@@ -39,8 +39,8 @@ class BadAnswer(ValueError):
 def guarded_step(
     env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int
 ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """`env.step(action)`. Raises TrainingError if the environment raises, or was given what is no
-    action of its space. Steps count from 1."""
+    """`env.step(action)`. Raises TrainingError if the environment raises, or if the action is not
+    in its space. Steps count from 1."""
     try:
         obs, reward, terminated, truncated, info = env.step(action)
         return obs, reward, terminated, truncated, info
@@ -57,7 +57,7 @@ def guarded_step(
 
 
 def _is_foreign(space: spaces.Space, action: ArrayLike) -> bool:
-    """Whether an action has another shape than those of a space, or a number that it has not."""
+    """Whether an action's shape, or one of its numbers, is not in the space."""
     given = np.asarray(action)
     if isinstance(space, spaces.Box):
         return given.shape != space.shape
@@ -124,8 +124,8 @@ def not_finite(what: str, value: object, step: int) -> TrainingError:
 
 
 DRAWN = 2**64
-"""Below this is any seed that an environment is given here; gymnasium draws one of 128 bits where
-nobody has given one."""
+"""The bound below which all environment seeds set here lie; gymnasium draws one of 128 bits if none
+is given."""
 
 
 def seed_note(env: gymnasium.Env | VectorEnv) -> list[str]:
@@ -134,8 +134,8 @@ def seed_note(env: gymnasium.Env | VectorEnv) -> list[str]:
         world = one.unwrapped
         if (getattr(world, "_np_random_seed", None) or 0) >= DRAWN:
             return [
-                f"{type(world).__name__}.reset does not call super().reset(seed=seed), so np_random"
-                " has no seed, and the same command gives another run"
+                f"{type(world).__name__}.reset does not call super().reset(seed=seed), so "
+                "np_random has no seed, and the same command gives different runs"
             ]
     return []
 

@@ -22,19 +22,19 @@ from rlbook.envs.space_batches import is_equal
 from rlbook.seeding import GLOBAL_RNGS, Rng, can_save, rng_state, set_rng_state
 
 Place: TypeAlias = tuple[str | int, ...]
-"""Names of attributes, keys and indices that lead from an environment to what it holds."""
+"""The attributes, keys and indices that lead from an environment to an object that it holds."""
 OPAQUE = (type, ModuleType, FunctionType, MethodType, EnvSpec, np.ndarray)
 LEAVES = frozenset((bool, int, float, complex, str, bytes, type(None), np.float64, np.ndarray))
-"""What holds nothing, by its exact type."""
+"""Types, compared exactly, of objects that hold nothing."""
 OWN = ("_np_random",)  # gymnasium's own generator
 GLOBAL: dict[Place, Rng] = {
     ("module random",): GLOBAL_RNGS[0],
     ("module numpy.random",): GLOBAL_RNGS[1],
 }
 WATCHED = 3
-"""The episodes in which it is seen what an environment draws from."""
+"""The number of episodes in which it is observed which generators an environment draws from."""
 DEPTH, VISITED, ITEMS = 6, 5_000, 64
-"""How far the search goes: levels, objects in all, and items of one list or dict."""
+"""The limits of the search: depth, objects in all, and items per list or dict."""
 
 
 class HeldGenerators:
@@ -51,7 +51,7 @@ class HeldGenerators:
         self._resets = 0
 
     def keep(self) -> None:
-        """Keeps the states before a reset."""
+        """Stores the states before a reset."""
         if self._resets < WATCHED:  # some environments make theirs at a reset, or during an episode
             found = find_generators(self.env)
             self._own = [place for place in found if not self._is_shared(place)]
@@ -67,11 +67,11 @@ class HeldGenerators:
         self._kept = states
 
     def now(self) -> list[Rng]:
-        """The environment's own generators, without those that are no longer there."""
+        """The environment's own generators, without those that no longer exist."""
         return [rng for rng in map(self._resolve, self._own) if can_save(rng)]
 
     def states(self) -> list[State]:
-        """What was kept at the last reset of the generators that count."""
+        """The stored states, from the last reset, of the generators that are in use."""
         self._note_draws(self._states_at(self._shared))
         return [
             {"place": list(place), "state": state}
@@ -100,12 +100,12 @@ class HeldGenerators:
             set_rng_state(generator, state)
 
     def _states_at(self, places: Sequence[Place]) -> dict[Place, State]:
-        """The present states of the generators at these places."""
+        """The current states of the generators at these places."""
         there = {place: self._resolve(place) for place in places}
         return {place: rng_state(rng) for place, rng in there.items() if can_save(rng)}
 
     def _note_draws(self, states: dict[Place, State]) -> None:
-        """Notes which of the shared generators were drawn from since their states were kept."""
+        """Notes which of the shared generators were drawn from since their states were stored."""
         for place in set(self._shared) & self._kept.keys() & states.keys() - self._drawn:
             if not is_equal(states[place], self._kept[place]):
                 self._drawn.add(place)
@@ -118,7 +118,7 @@ class HeldGenerators:
         return place in GLOBAL or isinstance(self._resolve(place[:-1]), spaces.Space)
 
     def _resolve(self, place: Place) -> Any:
-        """What the environment holds at a place; None where nothing is."""
+        """The object that the environment holds at a place; None if there is none."""
         if place in GLOBAL:
             return GLOBAL[place]
         found: Any = self.env
@@ -149,7 +149,7 @@ def find_generators(env: gymnasium.Env) -> list[Place]:
 
 
 def _items(holder: object) -> Iterator[tuple[str | int, Any]]:
-    """What an object holds under a name or an index; no code of its class is run."""
+    """An object's items by name or index; no code of its class is run."""
     if isinstance(holder, OPAQUE):
         return
     if isinstance(holder, list | tuple):

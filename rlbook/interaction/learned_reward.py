@@ -248,21 +248,21 @@ def check_readable(model: Agent, env: gymnasium.Env | VectorEnv, name: str) -> N
                 for one in (here, there)
             )
             raise RequestError(
-                f"the reward model was made for another environment: it has {theirs}, and"
-                f" {name} has {ours}"
+                f"the reward model was made for another environment: it has {theirs}, but {name} "
+                f"has {ours}"
             )
     codec, other = getattr(model, "codec", None), getattr(env.unwrapped, "codec", None)
     if codec is None or other is None:
         return
     if codec.backend.to_str() != other.backend.to_str():
         raise RequestError(
-            f"the reward model must have the tokenizer of {name}, and has another one"
+            f"the reward model must have the tokenizer of {name}, but has another one"
         )
     longest = int(found.observation_space["length"].n) - 1  # type: ignore[index]
     if longest > codec.limit:
         raise RequestError(
-            f"the reward model reads {codec.limit} tokens, and a text of {name} can have {longest};"
-            f" a max_new_tokens that is {longest - codec.limit} less fits"
+            f"the reward model reads at most {codec.limit} tokens, but a text of {name} can have "
+            f"{longest}; lower max_new_tokens by {longest - codec.limit}"
         )
 
 
@@ -300,7 +300,7 @@ def _learns(model: LearnedReward) -> bool:
 
 
 def _model_state(model: LearnedReward) -> State:
-    """What is to be saved of the model: of one that does not learn, nothing."""
+    """The model's state to save; nothing for one that does not learn."""
     return {"bonus": model.state_dict()} if _learns(model) else {}  # type: ignore[attr-defined]
 
 
@@ -310,6 +310,6 @@ def _load_model(model: LearnedReward, state: State) -> None:
 
 
 def _with_numbers(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """`info` with further metrics for the log; what a model within has said stays."""
+    """`info` with further metrics for the log; those of a nested model stay."""
     within = info.get(METRICS, {})
     return {**info, METRICS: {**within, **named, **within}}

@@ -128,6 +128,6 @@ def mask_note(env: gymnasium.Env | VectorEnv) -> tuple[str, ...]:
         return ()
     seen = repr(keys[0]) if len(keys) == 1 else "the rest"
     return (
-        f"observation: its {MASK_KEY!r} is the mask of the allowed actions, and the agent sees"
-        f" {seen} alone",
+        f"observation: its {MASK_KEY!r} is the mask of the allowed actions, and the agent sees "
+        f"only {seen}",
     )

@@ -1,4 +1,4 @@
-"""An agent that plays and does not learn from it: evaluated, watched or recorded."""
+"""An agent that plays without learning: for evaluation, watching or recording."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rlbook.agent import Agent, Step
 
 
 class Player:
-    """Lets an agent act outside training, with a memory of its own where the agent remembers its
-    episodes. What `act_step_reset` takes:
+    """Lets an agent act outside training, with a separate memory if the agent has one. It is passed
+    to `act_step_reset`:
 
         player = Player(agent)
         act_step_reset(interaction, player.act, player.observe, player.begin)
@@ -32,6 +32,6 @@ class Player:
             self.memory.clear()
 
     def observe(self, step: Step) -> None:
-        """What is remembered of episodes that have ended is dropped."""
+        """Drops the memory of episodes that have ended."""
         if self.memory is not None:
             self.memory.forget(step.terminated | step.truncated)

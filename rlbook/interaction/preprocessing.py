@@ -1,5 +1,5 @@
-"""What stands between an environment and its agent where images are learned from: frames skipped,
-grey, smaller and stacked, rewards clipped, lives told apart.
+"""Preprocessing between an environment and an agent that learns from images: frames skipped, grey,
+resized and stacked, rewards clipped, lost lives marked.
 
 The wrappers are gymnasium's, from the inside out: `AtariPreprocessing` for a game of the Arcade
 Learning Environment, and for all else `MaxAndSkipObservation`, `GrayscaleObservation` and
@@ -41,9 +41,9 @@ from rlbook.errors import RequestError
 from rlbook.interaction.guards import LIFE_LOST, UNCLIPPED, number, observation_check
 
 ATARI = ("ale_py.env:", "rlbook.envs.atari:")
-"""Beginnings of the entry points of Atari's games."""
+"""Prefixes of the entry points of Atari's games."""
 LARGEST_REWARD = 1.0
-"""Of a clipped reward, in absolute value."""
+"""The largest absolute value of a clipped reward."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Preprocessing:
         return self != Preprocessing()
 
     def for_evaluation(self) -> Preprocessing:
-        """The same frames; a lost life means nothing there."""
+        """The same frames; a lost life has no effect in evaluation."""
         return replace(self, episodic_life=False)
 
     def env_kwargs(self, spec: EnvSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with which an environment of an id is made: Atari's own frame skip is
-        switched off where frames are skipped here, and its frames are grey from the start."""
+        """The arguments with which an environment of an id is made: Atari's own frame skip is off
+        if frames are skipped here, and its frames are grey from the start."""
         if not str(spec.entry_point).startswith(ATARI):
             return {}
         wanted: dict[str, Any] = {"frameskip": 1} if self.max_and_skip > 1 else {}
@@ -89,7 +89,7 @@ class Preprocessing:
         }
 
     def wrap(self, env: gymnasium.Env, name: str) -> gymnasium.Env:
-        """The environment in the wrappers that are asked for.
+        """The environment in the requested wrappers.
 
         Args:
             env: as it was made.
@@ -128,7 +128,7 @@ class Preprocessing:
         return self.grayscale or bool(self.resize) or self.max_and_skip > 1 or self.noop_starts > 0
 
     def _check_fit(self, env: gymnasium.Env, name: str) -> None:
-        """Raises RequestError where an option has no meaning in this environment."""
+        """Raises RequestError if an option has no meaning in this environment."""
         space, atari = env.observation_space, _is_atari(env)
         if self.noop_starts and not atari:
             raise RequestError(f"noop_starts is for Atari's games (ALE/...), got {name}")
@@ -141,29 +141,30 @@ class Preprocessing:
         grey = atari and _is_bytes(space) and len(shape) == 2
         if self.grayscale and not (grey or (image and shape[-1:] == (3,))):
             raise RequestError(
-                f"grayscale needs images in three colours, uint8 [H, W, 3], and {name} shows"
-                f" {_describe_space(space)}"
+                f"grayscale needs images in three colours, uint8 [H, W, 3], but {name} shows "
+                f"{_describe_space(space)}"
             )
         if self.resize is not None and not (image or grey):
             raise RequestError(
-                f"resize needs images, uint8 [H, W, C], and {name} shows {_describe_space(space)}"
+                f"resize needs images, uint8 [H, W, C], but {name} shows {_describe_space(space)}"
             )
         if (self.max_and_skip > 1 or self.noop_starts > 0) and not isinstance(space, spaces.Box):
             option = "max_and_skip" if self.max_and_skip > 1 else "noop_starts"
             raise RequestError(
-                f"{option} takes the maximum of arrays of numbers, and {name} shows {_describe_space(space)}"
+                f"{option} takes the maximum of arrays of numbers, but {name} shows "
+                f"{_describe_space(space)}"
             )
         texts = hasattr(env.unwrapped, "policy_kind")  # it brings a policy that reads single ones
         if self.frame_stack > 1 and (texts or not _has_shape(space)):
             raise RequestError(
-                "frame_stack needs observations of one shape, and"
-                f" {name} shows {'texts' if texts else _describe_space(space)}"
+                f"frame_stack needs observations of one shape, but {name} shows "
+                f"{'texts' if texts else _describe_space(space)}"
             )
         skipped = getattr(env.unwrapped, "_frameskip", 1) if atari else 1
         if self.max_and_skip > 1 and skipped != 1:
             raise RequestError(
-                f"max_and_skip {self.max_and_skip} needs single frames, and {name} skips"
-                f" {skipped} itself; give --env.frameskip 1 (env_kwargs={{'frameskip': 1}})"
+                f"max_and_skip {self.max_and_skip} needs single frames, but {name} skips "
+                f"{skipped} itself; give --env.frameskip 1 (env_kwargs={{'frameskip': 1}})"
             )
         needs_opencv = self.resize is not None or (atari and self._changes_frames)
         if needs_opencv and importlib.util.find_spec("cv2") is None:
@@ -198,9 +199,8 @@ def _describe_space(space: spaces.Space) -> str:
 
 
 class EpisodicLife(gymnasium.Wrapper, RecordConstructorArgs):
-    """Says in `info` that a life was lost: for the learner that is an end, which no value is
-    estimated beyond, and not a time limit. The game goes on, and a reported return is a whole
-    game's.
+    """Marks in `info` that a life was lost: for the learner an end beyond which no value is
+    estimated, and not a time limit. The game goes on, and a reported return is a whole game's.
 
     Args:
         env: tells in `info["lives"]` how many are left.
@@ -226,8 +226,7 @@ class EpisodicLife(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class ClippedEnv(ClipReward):
-    """Rewards between -1 and 1; what was paid without that is in `info`, for the reported
-    return."""
+    """Clips rewards to [-1, 1]; the unclipped reward is in `info`, for the reported return."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env, -LARGEST_REWARD, LARGEST_REWARD)
@@ -251,11 +250,11 @@ class ClippedVectorEnv(VectorWrapper):
 
 REMEMBERING = (FrameStackObservation, MaxAndSkipObservation, AtariPreprocessing, EpisodicLife)
 FORGETFUL = (GrayscaleObservation, ResizeObservation)
-"""Wrappers of the observation that hold no state."""
+"""Observation wrappers without state."""
 
 
 def _remembering(env: gymnasium.Env) -> Iterator[Any]:
-    """The wrappers with state that is known here, from the outermost to the innermost."""
+    """The wrappers whose state is known here, from the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env) in REMEMBERING:
             yield env
@@ -263,8 +262,8 @@ def _remembering(env: gymnasium.Env) -> Iterator[Any]:
 
 
 def wrapper_states(env: gymnasium.Env) -> list[State]:
-    """What the wrappers of an environment remember: frames, and how many lives were left. From the
-    outermost to the innermost."""
+    """The states of an environment's wrappers: frames, and the remaining lives. From the outermost
+    to the innermost."""
     return [_state_of(item) for item in _remembering(env)]
 
 

@@ -1,4 +1,4 @@
-"""The processes that torchrun has started for one run, and what they tell each other.
+"""The processes that torchrun has started for one run, and their communication.
 
 Every process makes the same run with the same seed. It steps its own share of the environments and
 backpropagates its own rows of each minibatch; whatever comes of that is gathered or summed, so all
@@ -31,9 +31,9 @@ T = TypeVar("T")
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """The environment variables by which torchrun, or another launcher, numbers its processes."""
 PATIENCE = timedelta(hours=12)
-"""How long a process waits for the others; the leader may evaluate for long. One that dies closes
-its sockets, which the others notice at once."""
-LOST = "another of the {size} processes has ended, and no step can be taken without it"
+"""How long a process waits for the others; the leader may evaluate for a long time. A process that
+ends closes its sockets, which the others notice immediately."""
+LOST = "another of the {size} processes has ended, so no further step can be taken"
 HEAD = 9  # bytes before a message: its length, and whether a signal asks to stop
 
 
@@ -66,7 +66,7 @@ def place() -> Place:
 
 
 def is_follower() -> bool:
-    """Whether another process of this run writes and speaks."""
+    """Whether another process of this run writes files and prints."""
     return place().rank > 0
 
 
@@ -79,8 +79,8 @@ def process_group() -> ProcessGroup | None:
 
 
 def may_speak() -> bool:
-    """Whether this process is the one that says why the run has failed: the first that fails, or
-    before they are connected the leader."""
+    """Whether this process reports why the run has failed: the first that fails, or, before they
+    are connected, the leader."""
     with contextlib.suppress(Exception):  # the process that holds the store may be gone
         return not is_follower() if _group is None else _group.store.add("rlbook/failed", 1) == 1
     return True
@@ -101,8 +101,8 @@ class ProcessGroup:
     """
 
     training: ClassVar[ProcessGroup | None] = None
-    """The processes of this run while all of them train; None elsewhere, as in an evaluation, which
-    the leader makes alone."""
+    """The processes of this run while all of them train; None at other times, such as in an
+    evaluation, which the leader makes alone."""
 
     def __init__(self, rank: int, size: int) -> None:
         import torch
@@ -110,9 +110,9 @@ class ProcessGroup:
 
         self.rank, self.size = rank, size
         self.exchanges = 0
-        """Messages and sums so far; each gives news of signals."""
+        """Messages and sums exchanged so far; each also carries news of signals."""
         self.stopping = False
-        """Whether a signal has reached one of the processes; the same in all of them."""
+        """Whether a signal has reached any of the processes; the same in all of them."""
         self.received: list[int] = []
         """The signals that have reached this process."""
         self._room = 4096  # bytes that each message has
@@ -134,7 +134,7 @@ class ProcessGroup:
 
     @contextlib.contextmanager
     def train_together(self, training: bool = True) -> Iterator[None]:
-        """Inside, all processes train (or, with False, this one does something alone)."""
+        """Within the context, all processes train (or, with False, this one works alone)."""
         before, ProcessGroup.training = ProcessGroup.training, self if training else None
         try:
             yield
@@ -142,7 +142,7 @@ class ProcessGroup:
             ProcessGroup.training = before
 
     def rows(self, count: int, group_size: int = 1) -> slice:
-        """This process's rows of `count`, of which groups of neighbours stay together; empty where
+        """This process's rows of `count`, with groups of adjacent rows kept together; empty if
         there are more processes than groups."""
         return self.parts(count, group_size)[self.rank]
 
@@ -210,7 +210,8 @@ class ProcessGroup:
         return self._torch.cat(whole).to(kind)
 
     def lead(self, function: Callable[[], T]) -> T:
-        """What a function returns in the leader, which runs it alone, or raises there.
+        """The result of a function that the leader runs alone, or the exception that it raises
+        there.
 
         Raises:
             TrainingError: a process has ended.
@@ -247,7 +248,8 @@ class ProcessGroup:
 
 @contextlib.contextmanager
 def _noticing_losses(size: int) -> Iterator[None]:
-    """Inside, an error of torch.distributed means that another process has ended."""
+    """Within the context, an error of torch.distributed is reported as the end of another
+    process."""
     try:
         yield
     except RuntimeError as error:

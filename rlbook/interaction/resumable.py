@@ -27,14 +27,14 @@ from rlbook.interaction.preprocessing import (
 from rlbook.seeding import can_save, rng_state, set_rng_state
 
 WRAPPERS = "wrappers"
-"""Where in a snapshot the states of the wrappers are."""
+"""The key of the wrappers' states in a snapshot."""
 HELD = "generators"
-"""Where in a snapshot the states of an environment's further generators are."""
+"""The key in a snapshot of the states of an environment's further generators."""
 SEEDED = "seeded"
-"""Where in a snapshot it says which seed the caller gave last, and how many resets ago, where the
-environment is given a seed at every reset."""
+"""The key in a snapshot of the last seed that the caller gave, and how many resets ago, for an
+environment that is given a seed at every reset."""
 PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker, ObservedMask, *FORGETFUL, *REMEMBERING)
-"""Wrappers whose state is saved beside a snapshot, where they have any."""
+"""Wrappers whose state, if any, is saved along with a snapshot."""
 
 
 class ResumableEnv(gymnasium.Wrapper):
@@ -115,7 +115,7 @@ class ResumableEnv(gymnasium.Wrapper):
         return is_equal(self._states(), after)
 
     def _generators(self) -> tuple[Any, ...]:
-        """The environment's generators; one equals itself alone."""
+        """The environment's generators; a generator equals only itself."""
         return self._own_generator(), *self._held.now()
 
     def _own_generator(self) -> Any:
@@ -194,14 +194,14 @@ class ResumableEnv(gymnasium.Wrapper):
                 else ""
             )
             raise TrainingError(
-                "the episode in progress cannot be resumed: replaying its actions led to a"
-                " different observation, so the environment depends on more than its seed and the"
-                f" random generators that it holds{others}; with methods snapshot() and"
-                " restore(state) it could be resumed"
+                "the episode in progress cannot be resumed: replaying its actions led to a "
+                "different observation, so the environment depends on more than its seed and "
+                f"its random generators{others}; with methods snapshot() and restore(state) it "
+                "could be resumed"
             )
 
     def _put_back(self, state: State) -> None:
-        """Sets generators and wrappers to what they were before the reset. Raises ValueError where
+        """Restores generators and wrappers to their states before the reset. Raises ValueError if
         the environment does not hold such generators."""
         self._held.restore(state.get(HELD, ()))
         if WRAPPERS in state:

@@ -1,4 +1,4 @@
-"""Rewards that an environment gives once a round, to all of its episodes together.
+"""Rewards that an environment gives once per round, to all of its episodes together.
 
 A reward of texts may compare the episodes of a group, or ask a large model, which is cheap for many
 texts at once. Episodes of a round end at different steps. An environment that can wait therefore
@@ -14,16 +14,16 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 Scored = tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]
-"""The rewards [N] of the last step of each episode, and the numbers to log: name → [N], NaN where
-there is none."""
+"""The rewards [N] of each episode's last step, and the metrics: name → [N], NaN if there is
+none."""
 
 
 class RoundScorer(Protocol):
     """A vector environment that can give the rewards of a round together."""
 
     def defer_rewards(self, deferred: bool) -> bool:
-        """Whether `step` pays 0 from now on, until `score_round` is called; False where the
-        environment has to pay at once."""
+        """Whether `step` returns reward 0 from now on, until `score_round` is called; False if the
+        environment has to reward immediately."""
         ...
 
     def score_round(self) -> Scored:

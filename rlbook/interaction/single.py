@@ -50,9 +50,9 @@ class SingleInteraction:
     """
 
     note: str = ""
-    """How the steps are taken, where that is worth saying."""
+    """A note on how the steps are taken, if that is worth mentioning."""
     model: TabularMDP | None = None
-    """What happens in the environment, exactly, where that is known."""
+    """The environment's exact model, if it is known."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ UNBOUNDED = 3.0  # unbounded dimensions are cut into bins over [-3, 3]
 VAST = 1e6  # bounds beyond this are as good as none
 
 Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations", ...]
-"""One observation or many, as their space has them."""
+"""One or more observations, in the format of their space."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         dims = len(space.shape)
         if dims != 1:
-            notes.append(f"observation: an array of shape {space.shape}, read as one vector")
+            notes.append(f"observation: an array of shape {space.shape}, flattened to one vector")
         narrows = space.dtype is not None and space.dtype.kind == "f" and space.dtype.itemsize > 4
         return (
             math.prod(space.shape),

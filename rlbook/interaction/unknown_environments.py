@@ -1,5 +1,5 @@
-"""What to answer for an environment's id that nothing has registered: the nearest name, and how
-environments of other packages are named."""
+"""The message for an unregistered environment id: the nearest name, and how environments of other
+packages are named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OF_AN_ENVIRONMENT = {
     "frameskip": "rlbook.train(…, max_and_skip=4) repeats actions",
     "frame_stack": "it is an option of training: rlbook.train(…, frame_stack=4)",
 }
-"""Arguments that an environment does not have → what there is in their place."""
+"""Arguments that an environment does not have → what to use instead."""
 
 
 def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
@@ -39,8 +39,8 @@ def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
     if hint:
         return shown
     return (
-        f"{shown}. If it is another package's, name the module that registers it, 'MODULE:{env_id}',"
-        f" and {TRUST}"
+        f"{shown}. If it belongs to another package, name the module that registers it, "
+        f"'MODULE:{env_id}', and {TRUST}"
     )
 
 

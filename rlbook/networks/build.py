@@ -1,5 +1,5 @@
-"""Builds the network that the spaces call for: an MLP for vectors, a CNN for images, a language
-model for texts.
+"""Builds the network for the given spaces: an MLP for vectors, a CNN for images, a language model
+for texts.
 
 A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers, and a
 network of the user's own. Actor,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 BUILDERS = {"language_model": "rlbook.llm.models.build:language_model_policy"}
-"""What an environment may call its `policy_kind` → who builds it, as "module:function"."""
+"""An environment's `policy_kind` → its builder, as "module:function"."""
 REWARD_BUILDERS = {"language_model": "rlbook.llm.models.build:completion_reward"}
-"""The same, for a network that learns a reward."""
+"""The same, for a reward network."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class PolicySettings:
     normalize_observation: bool = False  # standardise the observations of an MLP
     recurrent: str | None = None  # "gru" or "lstm": a core after the hidden layers
     post_hidden_sizes: tuple[int, ...] = ()  # units of the hidden layers after that core
-    sequence_length: int | None = None  # steps of a sequence that a core learns from
+    sequence_length: int | None = None  # steps of a sequence that a core is trained on
 
 
 def build_policy(
@@ -111,8 +111,8 @@ def make_policy(
     spec: ModelSpec,
     **layers: Any,
 ) -> MLPPolicy:
-    """A policy of layers, after the filters of images or a network of the user's own where there
-    are some; `layers` are the settings of an `MLPPolicy`."""
+    """A policy of layers, after the filters for images or the user's own network if there are any;
+    `layers` are the settings of an `MLPPolicy`."""
     if has_features(space, spec.network):
         return FeaturePolicy(space, action_space, generator, network=spec.network, **layers)
     return MLPPolicy(_size(space), action_space, generator, **layers)
@@ -144,7 +144,7 @@ def build_reward_network(
 
 
 def plain_spec(model: object, space: spaces.Space) -> ModelSpec:
-    """Reads a model of which nothing but the `network` may be said, for the networks of `space`.
+    """Parses a model argument that may set only `network`, for the networks of `space`.
 
     Raises:
         ValueError: it says more, or names filters and the observations are not images.
@@ -231,8 +231,8 @@ def check_network(spec: ModelSpec, space: spaces.Space) -> None:
         raise ValueError(f"the model's network {spec.network} is not imported; give its class")
     if isinstance(spec.network, str) and not is_image(space):
         raise ValueError(
-            f"the model's network {spec.network} reads images, and the observations here are none;"
-            " use hidden_sizes for the layers of an MLP"
+            f"the model's network {spec.network} reads images, but the observations here are not "
+            "images; use hidden_sizes for the layers of an MLP"
         )
 
 
@@ -242,7 +242,7 @@ def _import_function(name: str) -> Callable[..., Any]:
 
 
 def refuse_language(spec: ModelSpec) -> None:
-    """Raises ValueError if a spec sets options of a language model and the network is none."""
+    """Raises ValueError if a spec sets options of a language model but the network is not one."""
     for name in ("folder", "config", "adapter", "compute", "gradient_checkpointing"):
         if getattr(spec, name):
             raise ValueError(
@@ -306,5 +306,5 @@ def refuse_idle(policy: Policy | RewardNetwork, config: DataclassInstance) -> No
         if field.name in policy.idle and value != field.default:
             reason = policy.idle[field.name]
             raise ValueError(
-                f"{field.name} has no effect here, because {reason}; got {value!r}, leave it out"
+                f"{field.name} has no effect here, because {reason}; got {value!r}; leave it out"
             )

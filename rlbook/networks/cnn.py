@@ -40,14 +40,14 @@ Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods, "Model architecture"
 SMALL_FILTERS = ((16, 3, 2, 1), (32, 3, 2, 1))
 """The same for smaller images: 3 x 3 kernels, which leave a quarter of each side."""
 SMALLEST = 36
-"""Pixels of a side from which the large filters leave something."""
+"""The smallest side, in pixels, for which the large filters have an output."""
 FILTERS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
     "small": SMALL_FILTERS,
     "nature": LARGE_FILTERS,
 }
-"""By the names that a `ModelSpec` has for them; the third is "impala"."""
+"""The filters by their name in a `ModelSpec`; the third is "impala"."""
 IMPALA_CHANNELS = (16, 32, 32)
-"""Of the three stages of residual blocks; each halves the sides.
+"""Channels of the three stages of residual blocks; each halves the sides.
 
 Source: Espeholt et al. 2018, arXiv:1802.01561, figure 3, right, without the LSTM.
 """
@@ -230,8 +230,8 @@ def has_features(space: spaces.Space, network: Named | None) -> bool:
 def value_filters(
     space: spaces.Space, generator: torch.Generator, network: Named | None
 ) -> tuple[FeatureNetwork | None, int]:
-    """The filters that a network of values sees observations through, and how many numbers it sees;
-    None where it sees them as they are."""
+    """The filters through which a value network reads observations, and the number of their
+    features; None if it reads observations directly."""
     if not has_features(space, network):
         return None, math.prod(space.shape or ())
     filters = FeatureNetwork(
@@ -241,7 +241,7 @@ def value_filters(
 
 
 FeedForward = MLP | FeatureNetwork
-"""A network of layers for vectors, or with filters, or a network of one's own, first."""
+"""A network of layers for vectors, possibly after filters or the user's own network."""
 
 
 class FeaturePolicy(MLPPolicy):
@@ -270,7 +270,7 @@ class FeaturePolicy(MLPPolicy):
     ) -> None:
         Policy.__init__(self)
         if is_image(space):
-            scaled = "the numbers of an image lie in [0, 1] anyway"
+            scaled = "pixel values are scaled to [0, 1] anyway"
             self.idle = {**self.idle, "normalize_observation": scaled}
         elif normalize_observation:
             self.normalizer = Normalizer(math.prod(space.shape or ()))

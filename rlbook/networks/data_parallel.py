@@ -38,7 +38,7 @@ _summing: tuple[ProcessGroup, float] | None = None
 
 
 class Acting(Protocol):
-    """What acts: a policy, or a teacher."""
+    """The acting interface of a policy or a teacher."""
 
     def act(
         self,
@@ -66,7 +66,7 @@ def portion(group: ProcessGroup, count: int) -> Portion:
 
 @contextlib.contextmanager
 def summed_gradients(group: ProcessGroup, share: float) -> Iterator[None]:
-    """Inside, an optimiser steps down the sum over all processes of their gradients, this one's
+    """Within the context, an optimiser uses the sum of the gradients of all processes, this one's
     times `share`."""
     global _summing
     before, _summing = _summing, (group, share)
@@ -77,8 +77,8 @@ def summed_gradients(group: ProcessGroup, share: float) -> Iterator[None]:
 
 
 def sum_gradient(gradient: Tensor) -> None:
-    """Replaces a gradient by the sum of all processes', within `summed_gradients`; elsewhere it
-    stays what it is. Optimisers call it before they clip."""
+    """Replaces a gradient by the sum over all processes, within `summed_gradients`; elsewhere it is
+    not changed. Optimisers call it before clipping."""
     if _summing is not None:
         group, share = _summing
         if share != 1.0:
@@ -121,8 +121,8 @@ def split_step(
 def sum_metrics(
     group: ProcessGroup, metrics: dict[str, Tensor], weight: float, count: int
 ) -> dict[str, Tensor]:
-    """The metrics of some rows as those of all: scalars are summed with their weights, vectors [n]
-    become [count]. "grad_norm" is that of all already."""
+    """The metrics of some rows combined into those of all: scalars are summed with their weights,
+    vectors [n] become [count]. "grad_norm" is already that of all."""
     found = dict(metrics)
     names = [name for name, value in metrics.items() if name != "grad_norm" and not value.dim()]
     told = [metrics[name].detach().double().cpu() * weight for name in names]
@@ -136,20 +136,20 @@ def sum_metrics(
 
 
 def count_rows(batch: object) -> int:
-    """B."""
+    """The number of rows, B."""
     each: Any = batch
     return len(each.reward) if isinstance(batch, Transitions) else len(each)
 
 
 def take_rows(batch: R, rows: slice) -> R:
-    """Some rows of a batch."""
+    """The given rows of a batch."""
     whole: Any = batch
     return whole.each(operator.itemgetter(rows)) if isinstance(batch, Transitions) else whole[rows]
 
 
 def by_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
-    """A function of each row of a batch, [B, ...], which the processes compute for their own rows;
-    without gradients."""
+    """Computes a function of each row of a batch, [B, ...], with each process computing its own
+    rows; without gradients."""
     group = ProcessGroup.training
     if group is None:
         return function(batch)
@@ -160,9 +160,9 @@ def by_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
 
 
 def outputs_of_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
-    """A function of each row of a batch, [B, ...], for a loss that compares rows. Each process
-    computes its own with gradients and is told the others' without: the loss is then the same in
-    all of them, and its gradients in the weights add up to that of one process.
+    """Computes a function of each row of a batch, [B, ...], for a loss that compares rows. Each
+    process computes its own rows with gradients and receives the others' without: the loss is then
+    the same in all of them, and its weight gradients sum to those of one process.
     """
     if _summing is None:
         return function(batch)
@@ -177,8 +177,8 @@ def outputs_of_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
 
 
 def log_prob_by_rows(policy: Policy, batch: Batch) -> Tensor:
-    """log π(a|s) of a batch without gradients, shaped like `batch.mask`, in nats; of a large policy
-    each process computes its own rows."""
+    """log π(a|s) of a batch without gradients, shaped like `batch.mask`, in nats; for a large
+    policy each process computes its own rows."""
     if ProcessGroup.training is None or not policy.splits:
         return policy.evaluate(batch, entropy=False)[0]
     with torch.no_grad():
@@ -192,7 +192,7 @@ def act_on_rows(
     state: object,
     action_mask: NDArray[np.bool_] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`policy.act` in training; a large policy acts in each process for its own rows. Where another
+    """`policy.act` in training; for a large policy each process acts for its own rows. If another
     program samples, the leader asks it for all of them."""
     group = ProcessGroup.training
     if group is not None and getattr(state, "remote", False):
@@ -219,7 +219,7 @@ def act_on_rows(
 
 class OwnRows:
     """A random generator that draws for all rows and returns those of one process, so a row's
-    numbers do not depend on how many processes there are.
+    numbers do not depend on the number of processes.
 
     Args:
         rng: the generator.

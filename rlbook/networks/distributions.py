@@ -20,8 +20,8 @@ from rlbook.functional.divergences import categorical_entropy, gaussian_entropy
 from rlbook.functional.maximum_entropy import log_slope_of_tanh
 
 LARGE = 4096
-"""Actions above which log-probabilities are computed for a few rows at a time, and once more for
-their gradient."""
+"""The number of actions above which log-probabilities are computed for a few rows at a time, and
+again for their gradient."""
 
 CHUNK = 2**24  # logits of such rows
 DRAWN_AT_ONCE = 2**18  # logits of rows that a CPU draws from side by side, so that caches hold them

@@ -25,7 +25,7 @@ MODEL_METRICS = {
     "that were taken, on the same steps, in standard deviations of s",
     "grad_norm": "L2 norm of the model's gradient before clipping",
 }
-"""What the functions of this file say of a model, by name."""
+"""The metrics computed in this file, by name."""
 
 
 class Prediction(NamedTuple):

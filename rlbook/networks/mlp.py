@@ -35,7 +35,8 @@ ACTIVATIONS = {
     "elu": nn.functional.elu,
     "leaky_relu": nn.functional.leaky_relu,
 }
-"""By the names of `Activation`, with torch's defaults: the exact GELU, a slope of 0.01."""
+"""The functions by the names of `Activation`, with torch's defaults: the exact GELU, a slope of
+0.01."""
 
 
 class MLP(nn.Module):

@@ -36,7 +36,7 @@ NETWORK = Kind(
     lambda value: did_you_mean(value, NETWORKS),
 )
 PARTS = ("all", "adapter", "head")
-"""What `trainable` may say beside patterns."""
+"""The possible values of `trainable` besides patterns."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class OwnNetwork:
     """A network of the user's own; see `rlbook.networks.own_network`."""
 
     name: str
-    """Where it can be found again, "module:Class"."""
+    """Its import path, "module:Class"."""
     make: Callable[..., Any] = field(compare=False)
     """The class, or a function: a space and the arguments → an `nn.Module`."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 Named = str | OwnNetwork
-"""A network by its name, or of the user's own."""
+"""A network by its name, or the user's own."""
 
 
 @dataclass(frozen=True)
@@ -69,28 +69,28 @@ class ModelSpec:
     """Instead of a folder: the sizes of a language model for the task's own characters, by their
     names in config.json. Llama unless `model_type` names another. Weights are random."""
     adapter: str | Mapping[str, object] | None = None
-    """LoRA: the folder of an adapter in peft's format, or the settings of a new one, such as
-    `{"r": 8}`; see `rlbook.llm.models.lora`. What that does not know, such as `modules_to_save`,
-    goes through peft."""
+    """LoRA: the folder of an adapter in peft's format, or the settings of a new one, such as `{"r":
+    8}`; see `rlbook.llm.models.lora`. Other settings, such as `modules_to_save`, are passed to
+    peft."""
     trainable: str | tuple[str, ...] | None = None
-    """What is trained: "all", "adapter", "head" (the last layer), or patterns of parameters' names,
-    such as `("*.layers.1.*",)`. None: the adapter if there is one, otherwise all."""
+    """The trainable part: "all", "adapter", "head" (the last layer), or patterns of parameters'
+    names, such as `("*.layers.1.*",)`. None: the adapter if there is one, otherwise all."""
     dtype: str = "float32"
-    """The type of the weights: "float32", "float64" or "bfloat16"; or "4bit", the weights of a
-    folder below an adapter in four bits each, through bitsandbytes on a GPU."""
+    """The dtype of the weights: "float32", "float64" or "bfloat16"; or "4bit", a folder's weights,
+    frozen below an adapter, in four bits each, through bitsandbytes on a GPU."""
     compute: str | None = None
-    """The type in which matrices are multiplied: "bfloat16" keeps float32 weights and rounds the
-    factors of each product (autocast; `bf16=True` of transformers' trainers). None: that of the
-    weights. See `rlbook.llm.models.compute`."""
+    """The dtype of matrix products: "bfloat16" keeps float32 weights and rounds the factors of each
+    product (autocast; `bf16=True` of transformers' trainers). None: that of the weights. See
+    `rlbook.llm.models.compute`."""
     gradient_checkpointing: bool = False
-    """Whether a language model keeps of each layer its input alone, and computes the layer once
-    more for the gradient: less memory for more time."""
+    """Whether a language model stores only each layer's input, and recomputes the layer for the
+    gradient: less memory for more time."""
     network: Any = None
-    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`. Or a
-    network of one's own, a class or "module:Class"; see `rlbook.networks.own_network`. None: chosen
+    """The image filters by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`. Or the
+    user's own network, a class or "module:Class"; see `rlbook.networks.own_network`. None: chosen
     by the size of the image."""
     network_kwargs: Mapping[str, Any] | None = None
-    """Arguments of a network of one's own, beside the space."""
+    """Arguments of the user's own network, besides the space."""
     device: str | None = None
     """The same as the run's option `device`."""
 
@@ -121,8 +121,8 @@ class ModelSpec:
         if callable(network):
             if not hasattr(network, "__qualname__"):  # such as a module that is already made
                 raise ValueError(
-                    "network must be a class, or a named function, that makes the network from a"
-                    f" space, got a {type(network).__name__}"
+                    "network must be a class, or a named function, that creates the network "
+                    f"from a space, got a {type(network).__name__}"
                 )
             network = OwnNetwork(f"{network.__module__}:{network.__qualname__}", network)
         check("network", network, optional(NETWORK))

@@ -183,7 +183,7 @@ class Adam:
     copies."""
 
     NAMES: ClassVar[dict[str, str]] = {"mean": "exp_avg", "square": "exp_avg_sq"}
-    """What a checkpoint holds of each parameter, and what torch calls it."""
+    """The names of each parameter's state in a checkpoint, and in torch."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Adam:
     def _begin(self, optimizer: torch.optim.Optimizer) -> None:
         self.torch = optimizer
         self.steps = 0
-        """Steps taken so far."""
+        """The number of steps taken so far."""
         for master in self.masters:
             moments = {name: torch.zeros_like(master) for name in self.NAMES.values()}
             self.torch.state[master] = {"step": torch.tensor(0.0), **moments}

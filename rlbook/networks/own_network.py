@@ -24,13 +24,13 @@ from rlbook.interaction.spaces import image_size, is_image
 from rlbook.networks.model_spec import OwnNetwork
 
 SIZES = ("features_size", "features_dim")
-"""What the number of features may be called: ours, and Stable-Baselines3's."""
+"""The possible names of the number of features: ours, and Stable-Baselines3's."""
 
 
 def build_own_network(
     network: OwnNetwork, space: spaces.Space, generator: torch.Generator
 ) -> tuple[nn.Module, int]:
-    """The module for observations of `space`, and F, the number of its features.
+    """The module for observations of `space`, and its number of features F.
 
     Raises:
         ValueError: one sentence: it cannot be made, or is none that could be used.
@@ -57,8 +57,8 @@ def build_own_network(
 
 
 def _seen_space(space: spaces.Space, seed: int) -> spaces.Box:
-    """The space of what the module sees: of images the channels first, those of a stack side by
-    side."""
+    """The space of the module's input: for images channels first, with the channels of a stack
+    concatenated."""
     if not is_image(space):
         return spaces.Box(-np.inf, np.inf, space.shape, np.float32, seed)
     height, width, channels = image_size(space)
@@ -69,8 +69,8 @@ def _seen_space(space: spaces.Space, seed: int) -> spaces.Box:
 
 @torch.no_grad()
 def _check_features(name: str, module: nn.Module, space: spaces.Box, size: int) -> None:
-    """Raises ValueError unless two observations become features [2, F] that depend on nothing but
-    the weights and each on its own observation."""
+    """Raises ValueError unless two observations are mapped to features [2, F], each of which
+    depends only on the weights and its own observation."""
     x = torch.rand(2, *space.shape)
     try:
         found = module(x.clone())
@@ -88,8 +88,8 @@ def _check_features(name: str, module: nn.Module, space: spaces.Box, size: int) 
     steady = torch.equal(drawn, torch.get_rng_state()) and torch.equal(first[0], second[0])
     if not steady or not all(map(torch.equal, before, module.buffers())):
         raise ValueError(
-            f"{name} must give an observation the same features each time, whatever stands beside"
-            " it; dropout and batch normalisation do not"
+            f"{name} must give an observation the same features each time, whatever else is in "
+            "the batch; dropout and batch normalisation do not"
         )
 
 

@@ -41,7 +41,7 @@ def module_device(module: nn.Module) -> torch.device:
 
 
 FROZEN = "frozen"
-"""What weights that are not trained stand under in what is saved."""
+"""The key of frozen weights in a saved state."""
 
 
 def module_tensors(module: nn.Module) -> State:
@@ -51,7 +51,7 @@ def module_tensors(module: nn.Module) -> State:
 
 
 def saved_tensors(module: nn.Module) -> State:
-    """The tensors of `module_tensors` for a checkpoint: trained ones, and frozen ones apart; a
+    """The tensors of `module_tensors` for a checkpoint: trained ones, and separately frozen ones; a
     module that is `rebuilt` from its `ModelSpec` stores only a digest of its frozen ones.
     """
     frozen = frozen_parameters(module)
@@ -106,7 +106,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The module's tensors, each under the first of its names only."""
+    """The module's tensors, each only under the first of its names."""
     first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
     for name, tensor in module.state_dict().items():
         place = (tensor.data_ptr(), tensor.shape, tensor.stride())
@@ -118,27 +118,28 @@ class Policy(nn.Module):
     """π(a|s), and V(s) if a critic was requested."""
 
     rollout: ClassVar[str] = "steps"
-    """"episodes" for a sequence model: it sees whole episodes or nothing."""
+    """"episodes" for a sequence model, which processes whole episodes only."""
     unit: ClassVar[Unit] = "step"
-    """What one row of a minibatch is by default."""
-    idle: Mapping[str, str] = {"packing": "it is for texts, and the rows here are steps"}
+    """The default unit of a minibatch's rows."""
+    idle: Mapping[str, str] = {"packing": "it applies to texts, but the rows here are steps"}
     """Hyper-parameters that have no effect on this policy, each with the reason."""
     rebuilt: bool = False
-    """Whether its weights that are not trained come again when it is built from its `ModelSpec`: a
-    checkpoint then holds their digest alone."""
+    """Whether its frozen weights are restored by building it from its `ModelSpec`: a checkpoint
+    then stores only their digest."""
     made_by: ClassVar[str] = ""
-    """Ends the sentence about networks that differ: what decides how large they are."""
+    """Ends the message about networks that differ: what determines their sizes."""
     named: bool = False
-    """Whether all its first weights stand in a folder, where they can be read again."""
+    """Whether all its initial weights are in a folder from which they can be read again."""
     packing: int | None = None
-    """Tokens of a row that holds several texts, where `evaluate` lays them one after the other."""
+    """The length, in tokens, of a row of several texts, if `evaluate` concatenates them."""
     splits: ClassVar[bool] = False
-    """Whether several processes share its acting, too, and what it computes without gradients: one
-    so small acts sooner than it could be told of."""
+    """Whether several processes also share its acting and its other computations without gradients;
+    for a small policy the communication would take longer."""
     state_size: int = 0
-    """S, the numbers that a recurrent policy remembers of an episode; 0 for any other."""
+    """S, the size of a recurrent policy's state; 0 for any other."""
     stores: ClassVar[Literal["all", "first"]] = "all"
-    """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
+    """The observations that a rollout must store. "first": the first one and the actions determine
+    the row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,8 +185,8 @@ class Policy(nn.Module):
 
     @abstractmethod
     def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
-        """The rollout as a batch: valid steps [B, ...], or episodes [N, T, ...] with `mask`; and
-        so quantities that were computed for each of its steps, `fields` [T, N]."""
+        """The rollout as a batch: valid steps [B, ...], or episodes [N, T, ...] with `mask`;
+        quantities computed for each of its steps, `fields` [T, N], are converted likewise."""
 
     @abstractmethod
     def evaluate(

@@ -13,8 +13,8 @@ from rlbook.networks.model_spec import OwnNetwork
 
 
 class PolicyValueNetwork(nn.Module):
-    """Logits of p(·|s) and a standardised V(s), two heads on the same hidden layers, which follow a
-    network of the user's own where there is one."""
+    """Logits of p(·|s) and a standardised V(s), from two heads on the same hidden layers, which
+    follow the user's own network if there is one."""
 
     def __init__(
         self,

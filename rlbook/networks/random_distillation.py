@@ -1,5 +1,5 @@
-"""Random network distillation (RND): novelty as the error of a network that learns to predict what
-another one, drawn at random and never trained, says about a state.
+"""Random network distillation (RND): novelty as the prediction error of a network that learns the
+outputs of a fixed random network.
 
     b(s') = β ‖ĝ(s') - f(s')‖² / σ,      ĝ ← ĝ - η ∇ mean ‖ĝ(s') - f(s')‖²
 
@@ -30,12 +30,12 @@ from rlbook.networks.policy import as_array
 from rlbook.seeding import torch_generator
 
 WIDTH, OUTPUTS = 64, 32
-"""Units of each hidden layer, and numbers that are to be predicted."""
+"""Units of each hidden layer, and of the output to predict."""
 LEARNING_RATE = 1e-3
 CLIP = 5.0
-"""Observations are standardised, and clipped to this."""
+"""The bound to which standardised observations are clipped."""
 MODULES = "target", "predictor", "normalizer"
-"""What of it has tensors to save."""
+"""The attributes with tensors to save."""
 
 
 class RandomDistillation:

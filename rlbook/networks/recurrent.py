@@ -1,4 +1,4 @@
-"""Recurrent networks: they remember what they saw earlier in an episode.
+"""Recurrent networks: they remember earlier observations of an episode.
 
     x_t = torso(o_t)                    the hidden layers of an MLP, or the filters of images
     h_t = core(x_t, h_{t-1})            a GRU or an LSTM; h is 0 where an episode starts
@@ -33,7 +33,7 @@ from rlbook.networks.policy import Policy, Unit, as_array
 from rlbook.networks.recurrent_memory import RecurrentMemory
 
 GATES = {"gru": 3, "lstm": 4}
-"""Kind of a core → parts of H numbers that its weights compute, in the order of the cell."""
+"""Kind of core → number of blocks of size H that its weights compute, in the order of the cell."""
 
 
 KEEP_BIAS = 1.0
@@ -86,7 +86,7 @@ class RecurrentCore(nn.Module):
             self.state_bias[hidden : 2 * hidden] += KEEP_BIAS
 
     def initial_state(self, batch: int) -> Tensor:
-        """What is remembered before the first step of an episode: zeros [B, S]."""
+        """The recurrent state before the first step of an episode: zeros [B, S]."""
         return self.state_weight.new_zeros(batch, self.state_size)
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,7 +104,7 @@ class RecurrentCore(nn.Module):
 
     @has_fast_form
     def forward(self, features: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """Whole sequences.
+        """Processes whole sequences.
 
         Args:
             features: [T, B, F].
@@ -123,8 +123,8 @@ class RecurrentCore(nn.Module):
 
 
 class RecurrentPolicy(MLPPolicy):
-    """π and V with a memory: a core stands among the layers of the networks of a policy without
-    one. The actor's and the critic's remember separately, where these are separate networks.
+    """π and V with a memory: the networks of a policy without one, with a recurrent core between
+    their layers. Separate actor and critic networks have separate memories.
 
     Args:
         policy: an `MLPPolicy` or an `FeaturePolicy`, whose layers it takes over.
@@ -182,17 +182,17 @@ class RecurrentPolicy(MLPPolicy):
         return list(self.cores)  # type: ignore[arg-type]
 
     def _split(self, state: Tensor) -> list[Tensor]:
-        """The state [..., S] of all cores as that of each."""
+        """The state [..., S] of all cores split into that of each."""
         return list(state.split([core.state_size for core in self._cores()], -1))
 
     def _torsos(self, obs: Tensor) -> list[Tensor]:
-        """What each core sees of the observations [..., O]."""
+        """The input of each core, computed from observations [..., O]."""
         seen = self.normalizer(obs)
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
         return [network.hidden_features(seen, self.place) for network in networks]
 
     def _heads(self, hidden: Tensor, critic: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The actor's outputs and V, of the cores' outputs [..., H]."""
+        """The actor's outputs and V, from the cores' outputs [..., H]."""
         hidden = self._later_features(self.actor, hidden)
         output = self.actor.layers[-1](hidden)
         if self.value_head is not None:
@@ -202,7 +202,7 @@ class RecurrentPolicy(MLPPolicy):
         return output, self.critic.layers[-1](self._later_features(self.critic, critic)).squeeze(-1)
 
     def _later_features(self, network: MLP | FeatureNetwork, hidden: Tensor) -> Tensor:
-        """What the output layer reads, of a core's outputs [..., H]."""
+        """The output layer's input, from a core's outputs [..., H]."""
         for layer in list(network.layers)[self.place : -1]:
             hidden = ACTIVATIONS[network.activation](layer(hidden))
         return hidden
@@ -244,7 +244,7 @@ class RecurrentPolicy(MLPPolicy):
         return distribution, None if value is None else value.t()
 
     def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
-        """The rollout as sequences [B, T, ...] with what was remembered before each of them."""
+        """The rollout as sequences [B, T, ...] with the recurrent state before each of them."""
         fields |= rollout.fields()
         length = self.sequence_length or len(rollout)
         ended = rollout.tensor("terminated") | rollout.tensor("truncated")
@@ -257,9 +257,9 @@ class RecurrentPolicy(MLPPolicy):
 
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """The state before each step is in the rollout. So V of what was seen then is one step of
-        the network, and V of its true successor, the last observation of a truncated episode
-        included, is another one from the state after it."""
+        """V of each step and of its true successor: one network step each, from the stored state
+        before the step and from the state after it; the last observation of a truncated episode is
+        included."""
         obs, state = rollout.tensor("obs"), rollout.state()
         _, value, after = self.step(obs.flatten(0, 1), state.flatten(0, 1))
         assert value is not None
@@ -273,7 +273,7 @@ class RecurrentPolicy(MLPPolicy):
         return value.clone(), next_value.clone()
 
     def _value_after(self, rollout: Rollout, time: int, after: Tensor) -> Tensor:
-        """V [N] of what followed a step, from the states [N, S] after it."""
+        """V [N] of the observation after a step, from the states [N, S] after it."""
         value = self.step(to_device(rollout.steps[time].next_obs, rollout.device), after)[1]
         assert value is not None
         return value
@@ -284,8 +284,8 @@ class RecurrentPolicy(MLPPolicy):
 
 
 NEEDS_MEMORY = (
-    "this agent remembers what it saw before (recurrent), so that one observation alone does not"
-    " say how it acts or what it is worth"
+    "this agent remembers what it saw before (recurrent), so one observation alone does not "
+    "determine its action or value"
 )
 
 

@@ -1,4 +1,4 @@
-"""What an agent with a recurrent network remembers of the episodes in progress."""
+"""The memory of the episodes in progress, for an agent with a recurrent network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RecurrentMemory:
         """[N, S], from which the last action was chosen."""
 
     def rows(self, count: int) -> Tensor:
-        """What is remembered of each of `count` environments: [N, S].
+        """The states of `count` environments: [N, S].
 
         Raises:
             ValueError: it is of another number of environments.
@@ -44,11 +44,12 @@ class RecurrentMemory:
         return self.state
 
     def advance(self, before: Tensor, after: Tensor) -> None:
-        """An action was chosen: the states [N, S] before it, and after what was seen."""
+        """Records that an action was chosen: the states [N, S] before it, and after the observation
+        was read."""
         self.before, self.state = before, after
 
     def forget(self, ended: ArrayLike) -> None:
-        """Drops what is remembered where an episode has ended: [N] bool, or one for N = 1."""
+        """Resets the state where an episode has ended: [N] bool, or one for N = 1."""
         over = np.atleast_1d(np.asarray(ended, dtype=bool))
         if self.state is None or not over.any():
             return
@@ -56,11 +57,11 @@ class RecurrentMemory:
         self.state = self.state.masked_fill(here[:, None], 0.0)
 
     def clear(self) -> None:
-        """All environments start again."""
+        """Resets the states of all environments."""
         self.state = self.before = None
 
     def as_array(self) -> NDArray[np.floating[Any]]:
-        """The state [N, S] for whoever keeps it outside."""
+        """The state [N, S] for storage by the caller."""
         assert self.state is not None
         state = self.state.detach()
         return (state.float() if state.dtype == torch.bfloat16 else state).cpu().numpy()

@@ -1,4 +1,4 @@
-"""A Q-network with a memory: Q of what was seen so far in the episode, in place of Q(s, ·).
+"""A Q-network with a memory: Q of the observations so far in the episode, instead of Q(s, ·).
 
     x_t = torso(o_t)              hidden layers, or the filters of images
     h_t = core(x_t, h_{t-1})      a GRU or an LSTM; what is remembered is 0 where an episode starts
@@ -76,16 +76,16 @@ class RecurrentQ(nn.Module):
 
     @property
     def state_size(self) -> int:
-        """S, the numbers that are remembered."""
+        """S, the size of the recurrent state."""
         return self.core.state_size
 
     def features(self, obs: Tensor) -> Tensor:
-        """What the core reads: [..., O] → [..., F]."""
+        """The input of the core: [..., O] → [..., F]."""
         seen = obs if self.filters is None else self.filters.features(obs)
         return ACTIVATIONS[self.torso.activation](self.torso(seen))
 
     def initial_state(self) -> RecurrentMemory:
-        """What is remembered at the start of an episode: nothing."""
+        """The recurrent state at the start of an episode: zeros."""
         return RecurrentMemory(self.core.initial_state(1)[0])
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,8 +96,8 @@ class RecurrentQ(nn.Module):
 
     def forward(self, sequences: Sequences) -> Tensor:
         """Q(h_t, ·) after the burn-in: B sequences of L + 1 observations → [B, L + 1, A], in reward
-        units. No gradient flows back into the burn-in, which the weights of today carry the stored
-        state through."""
+        units. The burn-in recomputes the stored state with the current weights, without
+        gradient."""
         obs, starts, burn_in = sequences.obs, sequences.starts.T, sequences.burn_in
         state = sequences.state
         if burn_in:
@@ -120,7 +120,7 @@ def acting_values(
     rng: np.random.Generator | None = None,
     memory: RecurrentMemory | None = None,
 ) -> Tensor:
-    """Q of what is seen now, [N, ...] → [N, A], in reward units, without gradient.
+    """Q of the current observations, [N, ...] → [N, A], in reward units, without gradient.
 
     Args:
         network: of a `RecurrentQ` the memory goes on by this step.

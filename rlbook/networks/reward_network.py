@@ -28,9 +28,9 @@ class RewardNetwork(nn.Module):
     idle: Mapping[str, str] = {}
     """Hyper-parameters that have no effect on this network, each with the reason."""
     rebuilt: bool = False
-    """As of a `Policy`."""
+    """See `Policy`."""
     at_the_end: ClassVar[bool] = False
-    """Whether it judges whole episodes, so that every step but the last has the reward 0."""
+    """Whether it scores whole episodes, so that every step but the last has reward 0."""
 
     @abstractmethod
     def rewards(self, batch: Batch) -> Tensor:

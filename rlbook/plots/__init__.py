@@ -1,4 +1,4 @@
-"""Seeing it: learning curves, value maps with policy arrows, GIFs, and watching in the terminal.
+"""Plots: learning curves, value maps with policy arrows, GIFs, and watching in the terminal.
 
     plot_curves(folders, "curves.png")       several seeds become a mean with a 95 % band
     plot_value_map(run, out="map.png")       what an agent thinks of a maze

@@ -1,5 +1,5 @@
-"""Environments as boards: where each state stands in a picture, which way each action points, and
-what the agent sees there."""
+"""Environments as boards: the position of each state in a picture, the direction of each action,
+and the observation in each state."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIRECTIONS = {
     "down left": (1, -1),
     "down right": (1, 1),
 }
-"""What an action is called, and where its arrow points: (rows down, columns right)."""
+"""Name of an action → direction of its arrow: (rows down, columns right)."""
 TEXTS: dict[str, str] = {
     "a": "A",
     "x": "A′",
@@ -49,9 +49,9 @@ TEXTS: dict[str, str] = {
     "F": "",
     WALL: "",
 }
-"""Marks of a map that are written otherwise, or not at all."""
+"""Marks of a map that are displayed differently, or not at all."""
 GOALS, HOLES = ("G", "T"), ("H", "C")
-"""Texts of cells that end an episode well, and badly."""
+"""Texts of cells in which an episode ends with success, and with failure."""
 LAKE_NAMES, CLIFF_NAMES = ("left", "down", "right", "up"), ("up", "right", "down", "left")
 DRAWN = frozenset(
     {
@@ -71,7 +71,7 @@ DRAWN = frozenset(
         "Blackjack-v1",
     }
 )
-"""Environments whose boards are known here."""
+"""Environments with a board."""
 LONGEST_ROW = 40  # states of a random walk; longer ones are drawn as a curve
 # Blackjack: below 12 one cannot go bust
 LOWEST_SUM, HIGHEST_SUM, LOWEST_CARD, HIGHEST_CARD = (
@@ -121,12 +121,12 @@ class Board:
 
     @property
     def num_states(self) -> int:
-        """Cells, walls included."""
+        """The number of cells, walls included."""
         return self.walls.size
 
     def action_text(self, state: int, action: int) -> str:
-        """An action that is not a direction, as it is written into a cell: a number, or the first
-        letter of its name."""
+        """The text for an action that is not a direction: a number, or the first letter of its
+        name."""
         if self.amounts is not None:
             return str(int(self.amounts[state, action])).replace("-", "−")
         return self.actions[action][:1].upper() if self.actions else str(action)
@@ -153,8 +153,8 @@ def boards_of(recipe: EnvRecipe, *, steps: int | None = None) -> list[Board]:
     if isinstance(env, TabularEnv) and env.grid is not None:
         return [_grid(env, env.grid, steps)]
     raise RequestError(
-        "a value map is drawn of a grid, a random walk, CarRental, Gambler, the ten machines or"
-        f" Blackjack, and {recipe.name} is none of them"
+        "a value map is drawn of a grid, a random walk, CarRental, Gambler, the ten machines or "
+        f"Blackjack, but {recipe.name} is none of these"
     )
 
 
@@ -171,7 +171,7 @@ def _kinds() -> list[tuple[type, Any]]:
 
 
 def playable_states(model: TabularMDP) -> np.ndarray:
-    """[S] bool: the states in which an episode can be without being over, by any actions."""
+    """[S] bool: the states that an unfinished episode can be in, under any actions."""
     going_on = model.continues_by_state.tocoo()
     possible = going_on.data > 0
     origin, successor = going_on.row[possible] // model.num_actions, going_on.col[possible]
@@ -197,7 +197,7 @@ def _maze(env: Maze, layout: Layout) -> Board:
 
 
 def _grid(env: TabularEnv, grid: Grid, steps: int | None) -> Board:
-    """A map; of a maze that changes, the one that holds after `steps`."""
+    """A map; for a maze that changes, the one that applies after `steps`."""
     if isinstance(env, DynaMaze) and env.changes:
         phase = int(env.phase_at(steps or 0))
         grid, model = env._grids[phase], env.phases[phase][1]
@@ -244,7 +244,7 @@ def _walk(env: RandomWalk) -> list[Board]:
 
 
 def _machines(env: TenArmedTestbed) -> list[Board]:
-    """The arms of a bandit side by side; which of them looks best is marked."""
+    """The arms of a bandit side by side; the one with the best estimate is marked."""
     count = len(env.means)
     walls, names = np.zeros((1, count), dtype=bool), tuple(map(str, range(count)))
     common = {"across": "machine", "columns_named": names}

@@ -1,4 +1,4 @@
-"""A judge's decisions as a picture: the confusion matrix, the ROC curve and the precision-recall
+"""A plot of a judge's decisions: the confusion matrix, the ROC curve and the precision-recall
 curve."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, 
 def draw_classification(
     found: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")
 ) -> Path:
-    """Three panels; the dot on each curve is the threshold of the matrix.
+    """Draws three panels; the dot on each curve is the threshold of the matrix.
 
     Args:
         found: what a judge said.

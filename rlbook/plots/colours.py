@@ -21,7 +21,7 @@ CURVES: tuple[Colour, ...] = (
     (120, 96, 60),
     (90, 170, 200),
 )
-"""One for each learning curve, in order: told apart by colour-blind eyes too."""
+"""One for each learning curve, in order: distinguishable with colour blindness, too."""
 RAMP: tuple[Colour, ...] = ((246, 240, 220), (150, 196, 201), (36, 90, 140))
 """From the lowest value to the highest."""
 
@@ -42,12 +42,12 @@ def mix_colours(first: Colour, second: Colour, fraction: float) -> Colour:
 
 
 def readable_on(background: Colour) -> Colour:
-    """Ink on light colours, paper on dark ones."""
+    """A readable text colour: ink on light colours, paper on dark ones."""
     red, green, blue = background
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
 
 
 def fraction_rgb(colour: Colour) -> tuple[float, float, float]:
-    """The same colour as matplotlib writes it: each from 0 to 1."""
+    """The colour in matplotlib's format: three numbers from 0 to 1."""
     red, green, blue = colour
     return red / 255, green / 255, blue / 255

@@ -1,5 +1,4 @@
-"""What a language model writes, token by token: how likely each token was, and how much better than
-expected it turned out."""
+"""A language model's completions, token by token: each token's probability and its advantage."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def write(
     seed: int = 0,
     greedy: bool = False,
 ) -> DisplayedCompletions:
-    """Has the agent's language model complete prompts. Nothing in the agent changes.
+    """Generates completions of prompts with the agent's language model. The agent is not changed.
 
     Args:
         agent: one whose policy is a language model (PPO, GRPO, DPO).
@@ -107,7 +106,7 @@ def write(
 def _advantages(
     agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: int
 ) -> tuple[Tensor, str]:
-    """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or
+    """Advantages [N, T], and their meaning: from the critic (PPO), from the reference (DPO), or
     else from the group (GRPO)."""
     if agent.critic or hasattr(agent.config, "beta"):
         own, meaning = advantages(agent, rollout), advantage_meaning(agent)
@@ -123,7 +122,7 @@ def _advantages(
 
 
 def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor:
-    """[N]; 0 for a completion that is alone."""
+    """Group-relative advantages [N]; 0 for a completion without others."""
     returns = rollout.tensor("reward").sum(0)
     if group_size == 1:
         return returns * 0.0
@@ -189,7 +188,7 @@ def _token_text(
 
 
 def _wrap_cells(cells: list[str], width: int) -> list[str]:
-    """Cells side by side, as many as fit in a line."""
+    """Cells side by side, as many as fit on a line."""
     lines = [""]
     for cell in cells:
         gap = " " if lines[-1] else ""

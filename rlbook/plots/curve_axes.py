@@ -1,5 +1,5 @@
-"""The axes of learning curves: limits that follow where learning happens, marks at the edge for
-what lies beyond, marks for evaluations, ticks as people write numbers."""
+"""The axes of learning curves: limits that follow the range in which learning happens, marks at the
+edge for values beyond it, marks for evaluations, and readable tick labels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BELOW, ABOVE = "greedy episodes below the axis", "greedy episodes above the axis
 
 
 class DrawnCurve(NamedTuple):
-    """A curve as it is drawn."""
+    """A curve in the form in which it is drawn."""
 
     steps: np.ndarray  # [X], increasing
     mean: np.ndarray  # [X], in reward units
@@ -47,7 +47,7 @@ class Evaluations(NamedTuple):
 
 
 def tick_text(value: float, _position: int | None = None) -> str:
-    """A number at an axis: 0.5, 200, 10k, 1.5M; no power of ten stands apart from it."""
+    """A number as an axis label: 0.5, 200, 10k, 1.5M; never with a separate power of ten."""
     size = abs(value)
     scale, letter = (
         next(((scale, letter) for scale, letter in SCALES if size >= scale), (1.0, ""))
@@ -59,8 +59,8 @@ def tick_text(value: float, _position: int | None = None) -> str:
 
 
 def log_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
-    """Where a logarithmic axis from `low` to `high`, both above 0, is labelled: powers of ten, or
-    where these are fewer than three, numbers between them."""
+    """The labelled ticks of a logarithmic axis from `low` to `high`, both above 0: powers of ten,
+    or, if these are fewer than three, numbers between them."""
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     powers = range(first, last + 1)
     for digits in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
@@ -78,8 +78,8 @@ def log_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
 
 
 def plain_ticks(axes: Axes, *, most: int = 6) -> None:
-    """Ticks that are read at once, on straight axes and on logarithmic ones. Call it when the
-    scales and the limits are set."""
+    """Readable ticks on linear and logarithmic axes. Call it after the scales and limits are
+    set."""
 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(tick_text))
@@ -97,7 +97,7 @@ def plain_ticks(axes: Axes, *, most: int = 6) -> None:
 
 
 def learning_range(curves: Sequence[DrawnCurve]) -> tuple[float, float]:
-    """The returns that a picture's height is for: all of them, unless the last third of the curves
+    """The range of returns that the axis shows: all of them, unless the last third of the curves
     would then take less than a twentieth of it.
 
     Where it would, the height is that of the last third and as much again on either side. A
@@ -125,7 +125,7 @@ def learning_range(curves: Sequence[DrawnCurve]) -> tuple[float, float]:
 
 
 def _late_range(curve: DrawnCurve) -> tuple[float, float]:
-    """What a curve's last third comes to, without its extremes."""
+    """The range of a curve's last third, without its extremes."""
     late = -max(1, round(LATE * len(curve.steps)))
     return (
         float(np.quantile(curve.low[late:], ENDS)),
@@ -134,8 +134,8 @@ def _late_range(curve: DrawnCurve) -> tuple[float, float]:
 
 
 def _size(low: float, high: float) -> float:
-    """The height of a range of returns; of one that is narrow beside its distance from 0, that
-    distance."""
+    """The width of a range of returns; of one that is narrow compared with its distance from 0,
+    that distance."""
     return max(high - low, abs(low), abs(high), 1e-6)
 
 
@@ -145,8 +145,8 @@ def follow(
     evaluations: Sequence[Evaluations],
     optimum: float | None,
 ) -> None:
-    """Sets the height by the training returns and the optimum, marks what of the curves lies
-    outside, and marks the evaluations.
+    """Sets the limits by the training returns and the optimum, marks values outside, and marks the
+    evaluations.
 
     An evaluation may widen the axis to twice its height, and the last one further upwards, since it
     is what the run has come to. What lies beyond is marked at the edge, and so is what did not
@@ -188,8 +188,8 @@ def follow(
 
 
 def _mark_outside(axes: Axes, curves: Sequence[DrawnCurve], low: float, high: float) -> None:
-    """Marks on the edges, in a curve's colour, where it lies outside of the axis, and says how far
-    the curves reach."""
+    """Marks on the edges, in a curve's colour, where the curve lies outside the axis, and states
+    how far the curves extend."""
     start = min(float(curve.steps[0]) for curve in curves)
     slot = (max(float(curve.steps[-1]) for curve in curves) - start) / SLOTS or 1.0
     for marker, level, said in (
@@ -220,7 +220,7 @@ def _mark_outside(axes: Axes, curves: Sequence[DrawnCurve], low: float, high: fl
 
 
 def _places(item: Evaluations) -> np.ndarray:
-    """Which of the evaluations are marked."""
+    """The evaluations to mark."""
     count = len(item.steps)
     return np.linspace(0, count - 1, min(count, MOST_MARKS)).round().astype(int)
 

@@ -1,5 +1,5 @@
 """Learning curves: the return of the training episodes over environment steps, as the run logged
-it; over episodes, where the budget of all runs in a picture counts these. A run that learns from
+it; over episodes, if the budgets of all runs in a picture count these. A run that learns from
 recorded data plays no training episodes: its curve is the return of its greedy evaluations over
 minibatches.
 
@@ -58,7 +58,7 @@ TWO_NARROW_COLUMNS = 18  # the same in a narrow column
 DECADE = 10  # ratio of numbers from which on a logarithmic axis tells them apart better
 STEPS = "environment steps"
 UNITS = {"return": STEPS, "value": "sweeps", "eval_return": "minibatches"}
-"""What is drawn → what the run's steps are."""
+"""The drawn quantity → the unit of the run's steps."""
 DOTS = ("sweeps", "minibatches")
 FEWEST = 3  # points that a panel below the returns must have; two say nothing
 DOTTED = 40  # sweeps or evaluations up to which each has a dot
@@ -76,7 +76,7 @@ EXACT_METRICS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """What one run logged."""
+    """The logged data of one run."""
 
     algorithm: str
     env: str  # id, short
@@ -98,7 +98,7 @@ class Curve:
     episodes: Points
 
     def convert_to_episodes(self) -> Curve:
-        """The same with ended episodes in place of environment steps."""
+        """The same with finished episodes instead of environment steps."""
 
         def convert(points: Points) -> Points:
             return np.interp(points[0], *self.episodes), points[1]
@@ -114,7 +114,7 @@ class Curve:
 
     @property
     def kind(self) -> str:
-        """What runs have in common that differ only in their seed."""
+        """What is equal in runs that differ only in their seed."""
         return repr(
             (
                 self.algorithm,
@@ -132,7 +132,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of several runs' curves; of one, that curve."""
+    """The mean of several runs' curves; for a single run, its curve."""
 
     steps: np.ndarray  # [X]
     mean: np.ndarray  # [X], in reward units
@@ -147,8 +147,8 @@ def plot_curves(
     *,
     smooth: int = 1,
 ) -> Figure:
-    """Draws the learning curves of runs, one panel an environment; planners, whose steps are
-    sweeps, have panels of their own.
+    """Draws the learning curves of runs, one panel per environment; planners, whose steps are
+    sweeps, have separate panels.
 
     Args:
         runs: one or several runs, or run folders; a folder of several seeds stands for the runs in
@@ -213,7 +213,8 @@ def plot_curves(
 
 
 def _draw_token_run(curves: list[Curve], out: str | Path | None, smooth: int) -> Figure:
-    """The curve of a token run's seeds, and below it in two columns what else its log says."""
+    """The curve of a token run's seeds, and below it in two columns the other quantities of its
+    log."""
     panels = panels_of(
         [name for name in curves[0].tokens if all(name in curve.tokens for curve in curves)]
     )
@@ -242,7 +243,7 @@ def _draw_token_run(curves: list[Curve], out: str | Path | None, smooth: int) ->
 
 
 def save_curve(run: Run) -> Path | None:
-    """Writes `curve.png` into the run's folder; None, and nothing written, where it has no folder
+    """Writes `curve.png` into the run's folder; None, without writing anything, if it has no folder
     or nothing to show yet."""
     if run.folder is None or not _points(run.metrics, _quantity(run.metrics))[0].size:
         return None
@@ -252,8 +253,8 @@ def save_curve(run: Run) -> Path | None:
 
 
 def has_map(curve: Curve) -> bool:
-    """Whether a value map can be drawn beside the curve: the environment has one, and the agent
-    keeps values for all its states."""
+    """Whether a value map can be drawn beside the curve: the environment has a board, and the agent
+    stores values for all its states."""
     from rlbook.plots.boards import DRAWN
 
     return curve.env in DRAWN and curve.algorithm != "mcts"
@@ -264,7 +265,7 @@ def has_map(curve: Curve) -> bool:
 
 def read_curve(run: Run | str | Path) -> Curve:
     """A run's curve, from the run itself or from its folder's config.yaml and metrics.jsonl; the
-    environment is not made.
+    environment is not created.
 
     Raises:
         RequestError: no run folder, or a run without a training episode that ended or, of recorded
@@ -339,8 +340,8 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _quantity(metrics: list[dict[str, Any]]) -> str:
-    """What is drawn: returns; for a planner, which plays no episodes, the value of the start; for
-    what learned from recorded data, evaluations."""
+    """The quantity to draw: returns; for a planner, which plays no episodes, the value of the
+    start; for recorded data, evaluations."""
     if any("sweep" in report for report in metrics):
         return "value"
     recorded = any("passes" in report for report in metrics)
@@ -348,7 +349,7 @@ def _quantity(metrics: list[dict[str, Any]]) -> str:
 
 
 def _points(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps and values of the reports that have this number."""
+    """Steps and values of the reports that have this metric."""
     rows = [(report["step"], report[name]) for report in metrics if report.get(name) is not None]
     table = np.array(rows, dtype=float).reshape(-1, 2)
     return table[:, 0], table[:, 1]
@@ -404,8 +405,8 @@ def _smoothed_mean(curves: Sequence[Points], window: int) -> tuple[Mean, Mean]:
 
 
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
-    """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, read off
-    between reports by straight lines."""
+    """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, with linear
+    interpolation between reports."""
     if len(curves) == 1:
         return Mean(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
@@ -454,7 +455,7 @@ def _draw_panel(axes: Axes, curves: list[Curve], smooth: int = 1) -> None:
 
 
 def _evaluations(group: list[Curve], colour: tuple[float, float, float]) -> Evaluations:
-    """The mean of the greedy episodes that came to their end, and where a run's did not."""
+    """The mean of the greedy episodes that finished, and the steps at which a run's did not."""
     ended = [
         (curve.eval_steps[kept], curve.eval_returns[kept])
         for curve in group
@@ -470,14 +471,14 @@ def _evaluations(group: list[Curve], colour: tuple[float, float, float]) -> Eval
 
 
 def _groups(curves: list[Curve]) -> list[list[Curve]]:
-    """Curves that differ only in their seed, together."""
+    """Curves grouped by everything but the seed."""
     kinds = list(dict.fromkeys(curve.kind for curve in curves))
     return [[curve for curve in curves if curve.kind == kind] for kind in kinds]
 
 
 def _name_panel(axes: Axes, name: str, meaning: str = "") -> int:
-    """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in
-    the glossary. Returns how many lines that takes."""
+    """Writes the metric's name and description above a panel; in an SVG or a PDF with a link to its
+    entry in the glossary. Returns the number of lines used."""
     url = f"{PAGE}#metric-{name.replace('_', '-')}"
     said = f"{name}: {meaning or GLOSSARY[name].short}"
     above: dict[str, Any] = {"transform": axes.transAxes, "url": url, **words(fontsize=8.5)}
@@ -488,8 +489,8 @@ def _name_panel(axes: Axes, name: str, meaning: str = "") -> int:
 
 
 def _reference(curves: list[Curve]) -> str:
-    """What values were compared with, where one of the curves is an on-policy learner's: it learns
-    the values of its own policy."""
+    """The reference of the value error, if one of the curves is an on-policy learner's, which
+    learns the values of its own policy."""
     own = dict.fromkeys(curve.algorithm for curve in curves if _on_policy(curve))
     others = dict.fromkeys(curve.algorithm for curve in curves if not _on_policy(curve))
     if not own:
@@ -508,13 +509,13 @@ def _on_policy(curve: Curve) -> bool:
 
 
 def _quantity_of(unit: str) -> str:
-    """What a panel's curves show, by what their steps are."""
+    """The quantity on a panel's axis, by the unit of its steps."""
     return next((quantity for quantity, counted in UNITS.items() if unit == counted), "return")
 
 
 def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
-    """Index of a group of seeds → how far its runs were from the exact answer, of the groups in
-    which all were compared with it, at steps that they have in common."""
+    """Index of a group of seeds → the distance of its runs from the exact answer, for groups in
+    which all were compared with it, at common steps."""
     found = {}
     for index, group in enumerate(_groups(curves)):
         if all(name in curve.errors for curve in group):
@@ -525,8 +526,8 @@ def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
 
 
 def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, Mean]) -> None:
-    """How far from the exact answer, logarithmic down to the smallest number that is not 0; straight
-    where all others are of one size."""
+    """Draws the distance from the exact answer on a logarithmic axis down to the smallest nonzero
+    value; on a linear one if all others are of one magnitude."""
     plain_axes(axes)
     groups = _groups(curves)
     for index, mean in means.items():
@@ -564,7 +565,7 @@ def _draw_group(
     *,
     dashed: bool = False,
 ) -> Mean:
-    """Draws the mean of a group, smoothed where that is asked for. Returns it as it was logged."""
+    """Draws the mean of a group, smoothed if requested. Returns the unsmoothed mean."""
     mean, logged = _smoothed_mean([(curve.steps, curve.returns) for curve in group], smooth)
     if smooth > 1:
         label += f", mean of {smooth} reports"
@@ -587,7 +588,7 @@ def _draw_group(
 
 
 def _draw_optimum(axes: Axes, curve: Curve) -> float | None:
-    """A dashed line at the best return, and that return, where it is known."""
+    """Draws a dashed line at the optimal return, and labels it, if it is known."""
     try:
         best = optimal_return(EnvRecipe(find(curve.env).id, curve.env_kwargs))
     except RequestError:  # registered elsewhere; the curve can be drawn all the same
@@ -604,8 +605,8 @@ def _draw_optimum(axes: Axes, curve: Curve) -> float | None:
 
 
 def _labels(groups: list[list[Curve]]) -> list[str]:
-    """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds
-    it has."""
+    """The algorithm, the settings that distinguish a group from the algorithm's other groups, and
+    the number of seeds."""
     named = labels([(group[0].world, group[0].algorithm, group[0].settings) for group in groups])
     return [
         label + ("" if _is_uniform(groups) else _seeds(group))
@@ -614,7 +615,8 @@ def _labels(groups: list[list[Curve]]) -> list[str]:
 
 
 def _is_uniform(groups: list[list[Curve]]) -> bool:
-    """Whether there are several groups of equally many seeds: the title then says once how many."""
+    """Whether there are several groups with equally many seeds: then the title states the number
+    once."""
     return len(groups) > 1 and len({len(group) for group in groups}) == 1
 
 

@@ -1,5 +1,5 @@
-"""Figures without pyplot: nothing global is touched, no window is needed, and matplotlib is loaded
-when the first one is made."""
+"""Figures without pyplot: no global state, no window, and matplotlib is loaded when the first
+figure is made."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ NOTEBOOK_DOTS_PER_INCH = 70
 FONT = "DejaVu Sans"  # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
 SERVED = "JPY_SESSION_NAME"
-"""In the environment of a kernel that a Jupyter server has started for a page."""
+"""An environment variable of a kernel that a Jupyter server has started for a page."""
 DARK_PAGES = ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]')
-"""How JupyterLab, VS Code and Colab mark a dark page."""
+"""CSS selectors for a dark page in JupyterLab, VS Code and Colab."""
 DARK_PICTURE = "invert(0.93) hue-rotate(180deg)"
 
 
 @contextlib.contextmanager
 def drawing(what: str) -> Iterator[None]:
-    """Around code that draws; `what` is drawn. A library that fails in it, for whatever reason,
-    becomes one sentence.
+    """The context of drawing `what`: any error of a library in it becomes one sentence.
 
     Raises:
         RequestError: something in it raised an exception that is none of this package's.
@@ -59,8 +58,8 @@ _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 
 @contextlib.contextmanager
 def narrow_column() -> Iterator[None]:
-    """Figures that are made in it are as wide as the column of a phone, their panels below each
-    other; letters keep their size."""
+    """Within the context, figures are as wide as a phone's column, with their panels below each
+    other; the font size is kept."""
     token = _narrow.set(True)
     try:
         yield
@@ -69,7 +68,7 @@ def narrow_column() -> Iterator[None]:
 
 
 def is_narrow() -> bool:
-    """Whether figures are made for a narrow column; see `narrow_column`."""
+    """Whether figures are currently made for a narrow column; see `narrow_column`."""
     return _narrow.get()
 
 
@@ -96,23 +95,23 @@ def new_figure(width: float, height: float, narrow_height: float | None = None) 
 
 
 def kept_share(width: float) -> float:
-    """How high a panel of `width` inches is in a narrow column, as a share of its height."""
+    """The height of a panel of `width` inches in a narrow column, as a fraction of its height."""
     return min(1.0, max(LEAST_SHARE, COLUMN / width))
 
 
 @cache
 def _figure_class() -> type[Any]:
-    """A figure that a notebook draws below the cell also where pyplot has not been imported, which
-    would register how figures are shown, and that can stack its panels."""
+    """A figure class that a notebook displays below the cell even if pyplot, which would register
+    this, has not been imported, and that can stack its panels."""
     from matplotlib.figure import Figure
 
     class BookFigure(Figure):
         wide_size: tuple[float, float] | None = None
-        """What it would be beside a narrow column, in inches; None where panels stay in place."""
+        """Its size without a narrow column, in inches; None if panels stay in place."""
 
         def subplots(self, nrows: int = 1, ncols: int = 1, **options: object) -> Any:
-            """As in matplotlib; of a narrow figure each panel has a row of its own, in an array of
-            the shape that was asked for."""
+            """As in matplotlib; in a narrow figure each panel has its own row, in an array of the
+            requested shape."""
             make: Callable[..., Any] = super().subplots
             if self.wide_size is None or ncols == 1:
                 return make(nrows, ncols, **options)
@@ -128,8 +127,8 @@ def _figure_class() -> type[Any]:
             return buffer.getvalue()
 
         def _repr_html_(self) -> str | None:
-            """The picture for a page that may be dark, where a server shows it; a PNG alone is what
-            stands in notebooks that are executed without one."""
+            """The picture for a page that may be dark, if a server shows it; otherwise a PNG alone,
+            as in notebooks executed without one."""
             return image_in_cell(self._repr_png_()) if SERVED in os.environ else None
 
     BookFigure.__name__ = Figure.__name__  # a notebook says <Figure size …>
@@ -137,8 +136,8 @@ def _figure_class() -> type[Any]:
 
 
 def image_in_cell(data: bytes, alt: str = "") -> str:
-    """HTML that shows a PNG or a GIF in a notebook's cell, on a dark page as the site does: the
-    light and the dark of a picture are exchanged, and its hues kept; a film is dimmed."""
+    """HTML that shows a PNG or a GIF in a notebook's cell, adapted to a dark page as on the site: a
+    picture's lightness is inverted and its hues are kept; a film is dimmed."""
     film = data.startswith(b"GIF")
     name, turned = ("film", "brightness(0.8)") if film else ("picture", DARK_PICTURE)
     where = ", ".join(f"{page} .rlbook-{name}" for page in DARK_PAGES)
@@ -148,7 +147,7 @@ def image_in_cell(data: bytes, alt: str = "") -> str:
 
 
 def plain_axes(axes: Axes) -> Axes:
-    """Axes as the book has them: two spines, a faint grid behind, quiet ticks."""
+    """Axes in the book's style: two spines, a faint grid in the background, unobtrusive ticks."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(fraction_rgb(GREY))
     axes.grid(color="0.92", linewidth=0.8)
@@ -158,12 +157,12 @@ def plain_axes(axes: Axes) -> Axes:
 
 
 def words(**extra: str | float | tuple[float, float, float]) -> dict[str, Any]:
-    """Keyword arguments for anything that draws text."""
+    """Keyword arguments for any function that draws text."""
     return {"family": FONT, "color": fraction_rgb(INK), **extra}
 
 
 def format_of(path: Path) -> str:
-    """The image format that a file's name asks for.
+    """The image format of a file name.
 
     Raises:
         RequestError: an ending that is not one of `FORMATS`.
@@ -178,7 +177,8 @@ def format_of(path: Path) -> str:
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Writes a figure as its name's ending says; the file is replaced whole or not at all.
+    """Writes a figure in the format of its file name; the file is replaced completely or not at
+    all.
 
     Raises:
         RequestError: another ending, or a file that cannot be written.
@@ -192,7 +192,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
 
 
 def save_bytes(path: Path, data: bytes) -> Path:
-    """Writes a file, whole or not at all, in a folder that is made if need be.
+    """Writes a file, completely or not at all, in a folder that is created if necessary.
 
     Raises:
         RequestError: it cannot be written.

@@ -62,7 +62,7 @@ def plot_value_map(
     allow_import: bool = False,
 ) -> Figure:
     """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy
-    action, pale ones are as good.
+    action, pale ones are equally good.
 
     Args:
         target, env, checkpoint, allow_import: one or several `ValueMap`, or what `value_maps`
@@ -85,7 +85,7 @@ def plot_value_map(
 
 
 def draw_maps(charts: list[ValueMap]) -> Figure:
-    """Maps side by side, colours of one scale; curves one below the other with the actions."""
+    """Maps side by side, with one colour scale; curves one below the other with the actions."""
     if charts[0].board.line:
         return _draw_curve(charts[0])
     board = charts[0].board
@@ -124,8 +124,8 @@ def _draw_map(axes: Axes, chart: ValueMap, span: tuple[float, float], points: fl
 
 
 def cell_colours(chart: ValueMap, span: tuple[float, float]) -> list[Colour]:
-    """A colour a cell: the ramp where an agent acts; else dark walls, green goals, red holes, and
-    pale for what is out of reach."""
+    """A colour per cell: the ramp where an agent acts; otherwise dark walls, green goals, red
+    holes, and pale for unreachable cells."""
     board = chart.board
     shares, walls = chart.shares(span), board.walls.ravel()
     return [
@@ -178,8 +178,8 @@ class Arrow(NamedTuple):
 
 
 def arrows_of(chart: ValueMap, *, numbered: bool) -> list[Arrow]:
-    """An arrow alone stands in the middle of its cell, several point away from it; a number below
-    them moves the middle up."""
+    """The arrows of a cell. A single arrow is centred, several start at a distance from the centre;
+    a number below them moves the centre up."""
     moves, columns = chart.board.moves, chart.board.columns
     assert moves is not None
     raised, single, several = (0.14, 0.34, 0.22) if numbered else (0.0, 0.6, 0.34)
@@ -207,8 +207,8 @@ def arrows_of(chart: ValueMap, *, numbered: bool) -> list[Arrow]:
 
 
 def _draw_arrows(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
-    """What the agent does, dark; what is as good, faint. Where a number stands below, in the upper
-    part."""
+    """Draws the agent's action dark and equally good ones faint; in the upper part if there is a
+    number below."""
     arrows = arrows_of(chart, numbered=chart.board.columns <= NUMBERED)
     for taken, alone in ((False, False), (True, False), (True, True)):
         chosen = [arrow for arrow in arrows if (arrow.taken, arrow.alone) == (taken, alone)]
@@ -271,7 +271,8 @@ def _draw_numbers(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
 
 
 def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: float) -> None:
-    """The map's letters: in the corner where an agent acts, in the middle of a goal or a hole."""
+    """Draws the map's letters: in the corner where an agent acts, in the middle of a goal or a
+    hole."""
     board = chart.board
     for state, text in enumerate(board.texts):
         row, column = divmod(state, board.columns)
@@ -302,8 +303,8 @@ def _draw_scale(
 
 
 def _draw_curve(chart: ValueMap) -> Figure:
-    """Values over the states; below them, where actions are numbers, all that are best and the one
-    that is taken."""
+    """Draws values over the states; below them, where actions are numbers, all optimal ones and the
+    one taken."""
     board = chart.board
     acting = (chart.policy >= 0).any()
     figure = new_figure(6.6, 6.4 if acting else 3.8)

@@ -1,4 +1,4 @@
-"""Where each circle and diamond of a search tree stands in a picture, and what is written in it."""
+"""The layout of a search tree's picture: the position of each circle and diamond, and its text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Item:
 
 
 def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> list[Item]:
-    """The most visited part of a tree, laid out; a parent comes before its children."""
+    """The layout of the most visited part of a tree; a parent comes before its children."""
     root = Item(0, -1)
     waiting, chosen, pushed = [(-found.simulations, 0, root)], [], 0
     while waiting and len(chosen) < most:
@@ -58,7 +58,7 @@ def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> lis
 
 
 def _place_children(found: SearchTree, item: Item, actions: Sequence[str] | None) -> list[Item]:
-    """What follows: actions after a state, outcomes after a diamond."""
+    """Places the children: actions after a state, outcomes after a diamond."""
     if item.node < 0:
         return [Item(node, -1, "", item) for node in item.outcomes]
     below = []
@@ -77,7 +77,7 @@ def _place_children(found: SearchTree, item: Item, actions: Sequence[str] | None
 
 def _lay_out(item: Item, depth: int = 0) -> list[tuple[float, float]]:
     """Places a subtree with its leftmost leaf at 0, children side by side as close as they fit,
-    parents in the middle above.
+    parents centred above.
 
     Returns:
         For each level from `depth` on, the leftmost and the rightmost place. Source: the idea of
@@ -109,7 +109,7 @@ def _move(item: Item, shift: float) -> None:
 
 
 def seen_of(found: SearchTree, item: Item) -> tuple[int, float | None]:
-    """Visits and value of an item in a tree that may not have grown so far yet."""
+    """Visits and value of an item in a tree that may not have grown that far yet."""
     if item.edge >= 0:
         count = int(found.tree.count[item.edge])
         return count, float(found.tree.mean[item.edge]) if count else None
@@ -144,7 +144,7 @@ def fill(value: float | None, scale: tuple[float, float]) -> Colour:
 
 
 def format_value(value: float | None) -> str:
-    """Three digits, with a minus sign that is as wide as a plus."""
+    """A number with three digits, with a minus sign as wide as a plus sign."""
     return "" if value is None else f"{value:.3g}".replace("-", "−")
 
 

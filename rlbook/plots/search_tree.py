@@ -1,5 +1,5 @@
-"""The tree of a search as a picture: how often each action was tried, what it returned, and how the
-tree grew, one frame a simulation.
+"""A picture of a search tree: how often each action was tried, its mean return, and how the tree
+grew, one frame per simulation.
 
 A circle is a state. On the line to it stands the action; the line is as thick as the action was
 tried often. In the circle stands how many simulations came through, below it their mean return from
@@ -94,8 +94,8 @@ def search_frames(
     pictures: int | None = None,
     action_mask: NDArray[np.bool_] | None = None,
 ) -> Path:
-    """Searches once, as `agent` would, and writes the tree after every simulation. Nothing in the
-    agent changes.
+    """Searches once, as `agent` would, and records the tree after every simulation. The agent is
+    not changed.
 
     Args:
         agent: whose environment is where the search is to begin.
@@ -152,7 +152,7 @@ def search_frames(
 def draw_search(
     folder: str | Path, path: str | Path, *, seed: int = 0, allow_import: bool = False
 ) -> Path:
-    """The search that the agent of an `mcts` run makes at the start of an episode: a picture
+    """Draws the search that the agent of an `mcts` run makes at the start of an episode: a picture
     (.svg), or how its tree grew (.html, .gif).
 
     Args:
@@ -212,7 +212,8 @@ def _action_names(recipe: EnvRecipe) -> Sequence[str] | None:
 
 
 def draw_tree(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
-    """The picture as SVG; what the tree has not reached yet is left out of sight, in its place."""
+    """The picture as SVG; parts that the tree has not reached yet are hidden, but keep their
+    place."""
     width, height = size_of(items)
     total = max(1, found.simulations)
     numbers = {id(item): (index, *seen_of(found, item)) for index, item in enumerate(items)}
@@ -276,8 +277,8 @@ def _hex(colour: Colour) -> str:
 
 
 def _page(svg: str, items: list[Item], frames: list[list[Seen]], scale: tuple[float, float]) -> str:
-    """The picture with buttons: what changes from frame to frame is kept as data, and a few lines
-    of script put it into the picture."""
+    """The picture with buttons: the changes between frames are stored as data, and a short script
+    applies them."""
     changes, before = [], [(0, None)] * len(items)
     for now in frames:
         changes.append(

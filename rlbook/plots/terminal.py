@@ -1,5 +1,4 @@
-"""The terminal as a place to draw: colour where it can be shown and is wanted, plain text
-everywhere else."""
+"""The terminal as a drawing surface: colour if it is supported and wanted, plain text otherwise."""
 
 from __future__ import annotations
 
@@ -47,11 +46,11 @@ RAMP_256: tuple[Colour, ...] = (
     (95, 135, 175),
     (0, 95, 175),
 )
-"""`ramp`, where a terminal has 256 colours only."""
+"""`ramp` for a terminal with only 256 colours."""
 
 
 class Terminal:
-    """A text stream, and what can be done with it.
+    """A text stream and its capabilities.
 
     Colour needs a terminal that is not "dumb" and a user who has not set NO_COLOR
     (https://no-color.org).
@@ -68,27 +67,28 @@ class Terminal:
 
     @property
     def arrows(self) -> str:
-        """Up, down, left, right; the four between them; staying."""
+        """The arrows up, down, left, right; the four between them; staying."""
         return ARROWS if self._can_write(ARROWS) else PLAIN_ARROWS
 
     @property
     def agent(self) -> str:
-        """What stands for the agent."""
+        """The character for the agent."""
         return "●" if self._can_write("●") else "A"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 100 × 40 where there is no terminal to ask."""
+        """Columns and lines; 100 × 40 if there is no terminal to ask."""
         return tuple(shutil.get_terminal_size((100, 40)))  # type: ignore[return-value]
 
     def write(self, text: str = "") -> None:
-        """A line, or several; what the stream cannot take is spelled out (`ascii_signs`)."""
+        """Writes one or more lines; characters that the stream cannot encode are spelled out
+        (`ascii_signs`)."""
         print(writable(text, self.stream.encoding), file=self.stream, flush=True)
         self._drawn = 0
 
     def redraw(self, text: str) -> None:
-        """Lines that take the place of those before, so that pictures move; one below the other
-        where this is not a terminal."""
+        """Replaces the lines written before, so that pictures move; one below the other if this is
+        not a terminal."""
         if self._drawn:
             self.stream.write(
                 "\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J"
@@ -97,7 +97,7 @@ class Terminal:
         self._drawn = self._lines_of(text) if self.is_terminal else 0
 
     def _lines_of(self, text: str) -> int:
-        """How many lines the terminal shows a text in: one that is too wide takes several."""
+        """The number of terminal lines that a text takes; one that is too wide takes several."""
         columns = max(1, self.size[0])
         return sum(max(1, -(-visible_length(line) // columns)) for line in text.split("\n"))
 
@@ -109,12 +109,12 @@ class Terminal:
         paper: Colour | None = None,
         bold: bool = False,
     ) -> str:
-        """`text` in colours; as it is where there are none."""
+        """`text` in colours; unchanged if there are none."""
         codes = [*(["1"] if bold else []), *self._codes(38, ink), *self._codes(48, paper)]
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.colour and codes else text
 
     def ramp(self, share: float) -> Colour:
-        """The colour of a value that stands at `share`, from 0 to 1, between the lowest and the
+        """The colour of a value at fraction `share`, from 0 to 1, between the lowest and the
         highest."""
         return (
             ramp(share)
@@ -123,16 +123,16 @@ class Terminal:
         )
 
     def faint(self, text: str) -> str:
-        """What matters less."""
+        """Text in a faint style."""
         return self.paint(text, ink=GREY)
 
     def bold(self, text: str) -> str:
-        """What matters more."""
+        """Text in bold."""
         return self.paint(text, bold=True)
 
     def own_colours(self, text: str) -> str:
-        """Text that came coloured (gymnasium marks the agent so); in brackets, where there is no
-        colour, stands what was marked."""
+        """Text that arrived coloured (gymnasium marks the agent so); without colour, the marked
+        part is in brackets."""
         return text if self.colour else ESCAPE.sub("", MARKED.sub(r"[\1]", text))
 
     def _codes(self, layer: int, colour: Colour | None) -> list[str]:
@@ -154,8 +154,8 @@ class Terminal:
 
 @functools.lru_cache(maxsize=4096)
 def nearest_256(colour: Colour) -> int:
-    """One of the 256 colours that every terminal has: a grey for what is nearly grey or nearly
-    black, else one of the 6 × 6 × 6 cube."""
+    """The nearest of the 256 colours that every terminal has: a grey for what is nearly grey or
+    nearly black, otherwise one of the 6 × 6 × 6 cube."""
     if min(colour) >= 247:
         return 231  # white
     if max(colour) - min(colour) <= 16 or max(colour) < 80:
@@ -166,7 +166,7 @@ def nearest_256(colour: Colour) -> int:
 
 
 def visible_length(text: str) -> int:
-    """How many columns a line takes, its colour codes not counted."""
+    """The number of columns of a line, without its colour codes."""
     return len(ESCAPE.sub("", text))
 
 
@@ -174,8 +174,8 @@ def visible_length(text: str) -> int:
 
 
 def value_map_text(chart: ValueMap, terminal: Terminal, agent: int | None = None) -> str:
-    """A value map as text: in each cell the greedy action and the value, or the action alone where
-    the map is too wide for more.
+    """A value map as text: in each cell the greedy action and the value, or the action alone if the
+    map is too wide for both.
 
     Without colour, walls are blocks of #. `agent` is the cell in which the agent is to be seen.
     """
@@ -194,7 +194,7 @@ def value_map_text(chart: ValueMap, terminal: Terminal, agent: int | None = None
 
 
 def _rows(chart: ValueMap) -> list[int]:
-    """From the top downwards."""
+    """The rows from the top down."""
     return [*range(chart.board.rows)][:: -1 if chart.board.upward else 1]
 
 
@@ -205,7 +205,7 @@ def _number(value: float) -> str:
 def _tall_row(
     chart: ValueMap, row: int, width: int, terminal: Terminal, agent: int | None
 ) -> list[str]:
-    """Three lines, the last one empty: cells look square then."""
+    """Three lines per row, the last one empty, so that cells look square."""
     lines, shares = ["", "", ""], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         for index, text in enumerate(_cell(chart, state, width, terminal.arrows)):
@@ -215,7 +215,7 @@ def _tall_row(
 
 
 def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, str, str]:
-    """What stands in a cell: three lines of `width` characters."""
+    """The content of a cell: three lines of `width` characters."""
     empty, text = " " * width, chart.board.texts[state]
     if chart.board.walls.flat[state]:
         return "#" * width, "#" * width, "#" * width
@@ -226,7 +226,7 @@ def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, st
 
 
 def _action(chart: ValueMap, state: int, arrows: str) -> str:
-    """The greedy action in one or two characters; nothing where the agent only is_prediction."""
+    """The greedy action in one or two characters; nothing if the agent only predicts."""
     action = int(chart.policy[state])
     if action < 0:
         return ""
@@ -236,7 +236,7 @@ def _action(chart: ValueMap, state: int, arrows: str) -> str:
 
 
 def _compact_row(chart: ValueMap, row: int, terminal: Terminal, agent: int | None) -> str:
-    """One line, two characters a cell."""
+    """One line per row, two characters per cell."""
     cells, shares = [], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         inside = (
@@ -278,8 +278,8 @@ def _paint_map(
 
 
 def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
-    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other, as large
-    as the terminal allows. Needs colour."""
+    """An image [H, W, 3] uint8 as half blocks: two pixels per character, one above the other, as
+    large as the terminal allows. Needs colour."""
     columns, lines = terminal.size
     height, width = picture.shape[:2]
     scale = min((columns - 1) / width, 2 * (lines - 4) / height)
@@ -296,7 +296,7 @@ def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
 
 
 def _half_blocks(uppers: np.ndarray, lowers: np.ndarray, terminal: Terminal) -> str:
-    """Two rows of pixels, each [W, 3]; neighbours of the same colours are painted together."""
+    """Two rows of pixels, each [W, 3]; adjacent ones with the same colours are painted together."""
     pairs = zip(map(_colour, uppers), map(_colour, lowers), strict=True)
     return "".join(
         terminal.paint(HALF_BLOCK * len([*same]), ink=ink, paper=paper)
@@ -305,7 +305,7 @@ def _half_blocks(uppers: np.ndarray, lowers: np.ndarray, terminal: Terminal) -> 
 
 
 def _shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """[height, width, 3]: the mean of the pixels that fall together."""
+    """A smaller image [height, width, 3]: the mean of the pixels that coincide."""
     rows = np.linspace(0, picture.shape[0], height + 1).astype(int)[:-1]
     columns = np.linspace(0, picture.shape[1], width + 1).astype(int)[:-1]
     sums = np.add.reduceat(
@@ -323,8 +323,8 @@ def _colour(pixel: np.ndarray) -> Colour:
 
 
 def advantage_paper(advantage: float, largest: float) -> Colour | None:
-    """Green behind what turned out better than expected, red behind what turned out worse; the
-    stronger the further."""
+    """The background of a token by its advantage: green above 0, red below; the stronger the
+    further from 0."""
     if largest <= 0 or abs(advantage) < 1e-9:
         return None
     return mix_colours(

@@ -1,5 +1,5 @@
-"""Below the learning curve of a language model: each reward by its name, KL, entropy, length, and
-the groups that taught nothing."""
+"""Panels below the learning curve of a language model: each reward by its name, KL, entropy,
+length, and the groups without gradient."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rlbook.plots.curve_axes import plain_ticks
 from rlbook.plots.figure import plain_axes, words
 
 Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Steps, mean, and the ends of its band, each [X]."""
+"""Steps, mean, and the bounds of its band, each [X]."""
 REWARD = "reward/"
 LEAST = 1e-3  # what an axis reaches to at least: an update of one minibatch has a KL of 0, but for rounding
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Numbers of one kind on one axis."""
+    """Metrics of one kind on one axis."""
 
     title: str
     unit: str
@@ -37,8 +37,8 @@ PANELS = (
 
 
 def panels_of(logged: Sequence[str]) -> list[Panel]:
-    """What there is to draw of the numbers that a token run has logged; the rewards come first,
-    where there are several."""
+    """The panels for the metrics that a token run has logged; the rewards come first, if there are
+    several."""
     rewards = tuple(name for name in logged if name.startswith(REWARD) or name == "true_return")
     found = [Panel("rewards by name", "reward units", rewards)] if rewards else []
     there = [
@@ -54,7 +54,7 @@ def draw_panel(
     bands: Mapping[str, Band],
     raw: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> None:
-    """A panel's lines, told apart by colour and by their dashes; a share has all of its axis.
+    """A panel's lines, distinguished by colour and dashes; a fraction gets the axis from 0 to 1.
 
     `raw`: steps and values that stand faint behind a line, where it is smoothed.
     """

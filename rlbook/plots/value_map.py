@@ -1,5 +1,5 @@
-"""What an agent thinks of an environment whose states have places: the value of every cell, and
-arrows for the actions that are best there.
+"""A map of an agent's values in an environment whose states have positions: the value of every
+cell, and arrows for the best actions.
 
 Mazes and grids are drawn as maps, with the action that the agent takes dark and others that are as
 good pale. Car rental and Blackjack have numbers and letters for actions; the gambler's values, and
@@ -52,8 +52,8 @@ class ValueMap:
         return self.board.decided
 
     def shares(self, span: tuple[float, float] | None = None) -> np.ndarray:
-        """[S]: where a value stands between the lowest (0) and the highest (1), of these or of a
-        given span."""
+        """[S]: the position of each value between the lowest (0) and the highest (1), of these or
+        of a given span."""
         low, high = span or self.range
         return (
             np.clip((self.values - low) / (high - low), 0.0, 1.0)
@@ -102,7 +102,7 @@ def value_maps(
     """
     if isinstance(target, Agent):
         if env is None:
-            raise RequestError("an agent alone does not say which environment to draw; give env")
+            raise RequestError("an agent does not determine which environment to draw; give env")
         recipe = EnvRecipe.from_env(env)
         return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
     run = (
@@ -120,7 +120,7 @@ def value_maps(
 
 
 def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> list[ValueMap]:
-    """The agent's value maps as it is now; see `value_maps`.
+    """The agent's current value maps; see `value_maps`.
 
     Args:
         boards: of the environment.
@@ -132,7 +132,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> 
     if not hasattr(agent, "values") and not agent.batched and estimates is not None:
         return [_estimates(boards[0], estimates(), f"{name} on {recipe.name}")]
     if not (hasattr(agent, "values") and hasattr(agent, "greedy_policy")) and not agent.batched:
-        raise RequestError(f"{name} keeps no values, so there is no map of them")
+        raise RequestError(f"{name} stores no values, so there is no value map")
     arguments = ", ".join(
         f"{key}={value}"
         for key, value in recipe.kwargs.items()
@@ -149,7 +149,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> 
 
 
 def _estimates(board: Board, values: np.ndarray, title: str) -> ValueMap:
-    """What a bandit thinks of each machine; the best one has its mark."""
+    """A bandit's estimate for each machine, with the best one marked."""
     best = values == values.max()
     chosen = np.where(np.arange(len(values)) == values.argmax(), 0, -1)
     return ValueMap(board, values.astype(float), chosen, best[:, None], ESTIMATES, title)
@@ -160,8 +160,8 @@ def _map_on(board: Board, agent: Agent, recipe: EnvRecipe, title: str) -> ValueM
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     if own and not np.isfinite(np.concatenate(own)[board.decided]).all():
         raise RequestError(
-            f"some of the agent's values in {recipe.name} are infinite or no numbers, so there is"
-            " no map of them"
+            f"some of the agent's values in {recipe.name} are infinite or NaN, so there is no "
+            "value map"
         )
     policy, best = _choices(agent, chunks)
     if own:
@@ -170,7 +170,7 @@ def _map_on(board: Board, agent: Agent, recipe: EnvRecipe, title: str) -> ValueM
         values, meaning = horizon_values(board.model, horizon_of(recipe), policy), RETURNS
     else:
         raise RequestError(
-            f"this agent keeps no values, and {recipe.name} has no model to work them out from"
+            f"this agent stores no values, and {recipe.name} has no model to compute them from"
         )
     decided = board.decided
     shown = np.where(decided, values.astype(float), np.nan)
@@ -192,7 +192,7 @@ def _part(observations: Observations, places: slice) -> Observations:
 
 
 def _values(agent: Any, observations: Observations) -> np.ndarray | None:
-    """[N], or None for an agent without values."""
+    """The agent's values [N], or None for an agent without values."""
     if not agent.batched:
         return agent.values()[agent.adapt_observations(observations)]
     if hasattr(agent, "value"):
@@ -203,7 +203,7 @@ def _values(agent: Any, observations: Observations) -> np.ndarray | None:
 
 
 def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.ndarray]:
-    """What the agent does without exploring, [S] int, and all that is as good, [S, A] bool."""
+    """The agent's greedy actions, [S] int, and all equally good ones, [S, A] bool."""
     if agent.batched:
         policy = np.concatenate(
             [
@@ -229,7 +229,7 @@ def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.nda
 
 
 def number(value: float) -> str:
-    """A value in at most five characters where that is possible: 2.53, -12.4, -300."""
+    """A value in at most five characters if possible: 2.53, -12.4, -300."""
     for digits in (2, 1):
         text = f"{value:.{digits}f}"
         if len(text) <= 5:

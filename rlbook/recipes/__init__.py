@@ -1,2 +1,2 @@
-"""What takes several runs: post-training in stages, from a recipe's file, and the search for
+"""Work that takes several runs: post-training in stages, from a recipe's file, and the search for
 hyper-parameters (`rlbook.recipes.tuning.tune`)."""

@@ -1,5 +1,5 @@
-"""The process of one trial of a search, or of one run of a chosen trial: prints what came of it as
-JSON, and ends with the process that started it."""
+"""The process of one trial of a search, or of one run of a chosen trial: prints the result as JSON,
+and ends together with the process that started it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rlbook.runs.storage.files import CheckpointError
 
 
 def main(words: Sequence[str]) -> int:
-    """FOLDER, and what `run_command` takes, with --allow-import where modules may be imported.
-    Returns the exit code."""
+    """Runs FOLDER and the arguments of `run_command`, with --allow-import if modules may be
+    imported. Returns the exit code."""
     folder, *rest = words
     trusted = "--allow-import" in rest
     try:

@@ -56,42 +56,42 @@ NAMEABLE = {
     "reference": ("train", "export", "make"),
     "teacher": ("train", "export", "make"),
 }
-"""Entry → the kinds of stages that it may name. A function may have written a Hugging Face
+"""Entry → the kinds of stages that it may refer to. A function may have written a Hugging Face
 folder."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured of a run, one number an episode or an item."""
+    """A measurement of a run, one number per episode or item."""
 
     name: str
     stages: tuple[str, ...] | None
-    """Whose runs; None is all that act."""
+    """The stages whose runs are measured; None: all that act."""
     call: str | None
-    """"module:function" that is given the run; None is `rlbook.evaluate`."""
+    """"module:function", called with the run; None: `rlbook.evaluate`."""
     value: str
-    """Which array of the evaluation."""
+    """The name of the evaluation's array."""
     arguments: Tree
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage, as the recipe has it."""
+    """One stage of a recipe."""
 
     name: str
     kind: str
     what: Any
-    """The algorithm, the function's name, or {stage: NAME} of what is exported."""
+    """The algorithm, the function's name, or {stage: NAME} of the export."""
     arguments: Tree
     about: str
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The earlier stages that it names, each once."""
+        """The earlier stages that it refers to, each once."""
         return tuple(dict.fromkeys(_stage_names([self.what, self.arguments])))
 
     def place(self, folder: Path) -> Path:
-        """What it writes: the folder of its run or its model, or its data file."""
+        """Its output: the folder of its run or its model, or its data file."""
         home = folder / self.name
         return home / str(self.arguments.get("file", DATA)) if self.kind == "make" else home
 
@@ -170,13 +170,13 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """The sha256 of all it says."""
+        """The sha256 of its content."""
         return hashlib.sha256(
             json.dumps(self.tree, sort_keys=True, default=str).encode()
         ).hexdigest()
 
     def stage(self, name: str) -> Stage:
-        """The stage of this name."""
+        """The stage with this name."""
         found = {stage.name: stage for stage in self.stages}
         if name not in found:
             hint = did_you_mean(name, found)
@@ -186,7 +186,7 @@ class Recipe:
         return found[name]
 
     def measurements(self, stage: Stage, *, plays: bool) -> list[Measure]:
-        """What is measured of a stage's run; `plays`: whether its agent acts."""
+        """The measurements of a stage's run; `plays`: whether its agent acts."""
         return [
             item
             for item in self.measures
@@ -194,7 +194,7 @@ class Recipe:
         ]
 
     def request(self, stage: Stage, folder: Path) -> Request:
-        """What a stage that trains asks for, its places in `folder`."""
+        """The request of a stage that trains, with its paths in `folder`."""
         given = self.fill_places(stage.arguments, folder)
         env, env_kwargs = given.pop("env", None), given.pop("env_kwargs", None) or {}
         options: Tree = {"seed": self.seed} | {key: given.pop(key) for key in NAMES if key in given}
@@ -215,8 +215,8 @@ class Recipe:
             raise RequestError(f"stage {stage.name}: {error}") from None
 
     def function(self, name: str, where: str) -> Callable[..., Any]:
-        """The function that "module:name" names. A recipe of the user's own may name those that the
-        book's recipes name."""
+        """The function that "module:name" names. A user's recipe may use the functions that the
+        book's recipes use."""
         found = import_object(
             "function",
             name,
@@ -228,7 +228,7 @@ class Recipe:
         return found
 
     def fill_places(self, value: object, folder: Path) -> Any:
-        """The value with the place of each {stage: NAME} in it."""
+        """The value with each {stage: NAME} replaced by that stage's path."""
         if isinstance(value, Mapping):
             if set(value) == {"stage"}:
                 return str(self.stage(value["stage"]).place(folder.resolve()))
@@ -238,7 +238,7 @@ class Recipe:
         )
 
     def check(self, folder: Path) -> None:
-        """Checks the request of every stage, as far as one can before the earlier ones have run.
+        """Checks the request of every stage, as far as possible before the earlier ones have run.
 
         Raises:
             RequestError: one sentence that names the stage.
@@ -280,7 +280,7 @@ class Recipe:
     def _check_call(
         self, where: str, name: str, arguments: Tree, folder: Path, **given: object
     ) -> None:
-        """Raises RequestError where the function does not take these arguments."""
+        """Raises RequestError if the function does not accept these arguments."""
         signature = inspect.signature(self.function(name, where))
         try:
             signature.bind(folder, **given, **arguments)
@@ -291,7 +291,7 @@ class Recipe:
             ) from None
 
     def _merge_like(self, name: str, value: object) -> object:
-        """What a stage says, on top of what the stage says that it is like."""
+        """A stage's settings, on top of those of the stage that it is `like`."""
         if not isinstance(value, Mapping) or "like" not in value:
             return value
         earlier = list(self.tree["stages"])[: list(self.tree["stages"]).index(name)]
@@ -338,7 +338,7 @@ class Recipe:
             raise RequestError(f"stage {name}: {kind} must be a name, got {short(what)}")
         if kind == "make" and not re.fullmatch(r"[\w-][\w.-]*", str(rest.get("file", DATA))):
             raise RequestError(
-                f"stage {name}: file must be a name without folders, got {rest['file']!r}"
+                f"stage {name}: file must be a file name without folders, got {rest['file']!r}"
             )
         return Stage(
             name,
@@ -365,16 +365,16 @@ class Recipe:
         )
 
     def _check_order(self) -> None:
-        """Raises RequestError where a stage names one that does not stand before it, or one of the
-        wrong kind."""
+        """Raises RequestError if a stage refers to one that does not come before it, or to one of
+        the wrong kind."""
         earlier: dict[str, Stage] = {}
         for stage in self.stages:
             for name in stage.needs:
                 if name not in earlier:
                     hint = did_you_mean(name, earlier)
                     raise RequestError(
-                        f"stage {stage.name} names {name!r}, and no stage before it has that"
-                        f" name{hint}"
+                        f"stage {stage.name} names {name!r}, but no earlier stage has that "
+                        f"name{hint}"
                     )
             for key, value in (stage.arguments | {stage.kind: stage.what}).items():
                 if (
@@ -393,7 +393,7 @@ class Recipe:
 
 
 def _other_way(key: str) -> str:
-    """What to do instead."""
+    """What to write instead."""
     ways = {
         "model": "; name an export of it, or use start",
         "data": "; name a stage that makes data",

@@ -1,5 +1,4 @@
-"""The file of a recipe: what it says, what the command line changes in it, and which recipes the
-book has."""
+"""The file of a recipe: its content, the changes from the command line, and the book's recipes."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def recipes() -> dict[str, str]:
 
 @functools.cache
 def functions_of_the_book() -> frozenset[str]:
-    """The functions that the book's recipes name."""
+    """The functions that the book's recipes use."""
     trees = [parse_recipe(path) for path in sorted(SHIPPED.glob("*.yaml"))]
     made = [
         str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage
@@ -46,7 +45,8 @@ def functions_of_the_book() -> frozenset[str]:
 
 
 def parse_recipe(path: Path) -> Tree:
-    """What a recipe's file says; numbers such as 1e-3, which YAML takes for text, are numbers."""
+    """The content of a recipe's file; numbers such as 1e-3, which YAML reads as text, are
+    converted."""
     try:
         tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
     except OSError as error:
@@ -79,7 +79,7 @@ def _numbers(value: object) -> Any:
 
 
 def set_value(tree: Tree, path: list[str], value: object) -> None:
-    """Puts a value of the command line where the recipe has it."""
+    """Sets a value from the command line in the recipe."""
     where, *keys = path
     if where == "measure" or where == "defaults":
         inside: Any = tree.setdefault(where, {})
@@ -99,13 +99,13 @@ def set_value(tree: Tree, path: list[str], value: object) -> None:
     for key in keys[:-1]:
         inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
-        raise RequestError(f"--{'.'.join(path)} goes into something that is not a mapping")
+        raise RequestError(f"--{'.'.join(path)} sets an entry of something that is not a mapping")
     inside[keys[-1]] = value
 
 
 def merge_arguments(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
-    """A stage's arguments, and those of all stages where it says nothing; of the environment's
-    arguments each by itself."""
+    """A stage's arguments, completed by those of all stages; the environment's arguments are merged
+    individually."""
     whole = {**copy.deepcopy(dict(defaults)), **own}
     inner = [tree.get("env_kwargs") for tree in (defaults, own)]
     if all(isinstance(item, Mapping) for item in inner):
@@ -114,14 +114,14 @@ def merge_arguments(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree
 
 
 def limit(tree: Tree, max_samples: int) -> None:
-    """Puts a number in place of each stage's `max_samples`."""
+    """Sets each stage's `max_samples`."""
     limited = [
         stage
         for stage in tree["stages"].values()
         if isinstance(stage, dict) and "max_samples" in stage
     ]
     if not limited:
-        raise RequestError("max_samples: no stage of this recipe says it")
+        raise RequestError("no stage of this recipe has max_samples")
     if max_samples < 1:
         raise RequestError(f"max_samples must be at least 1, got {max_samples}")
     for stage in limited:

@@ -1,4 +1,4 @@
-"""Runs a recipe: each stage in a folder of its own, taken up where it was stopped, measured before
+"""Runs a recipe: each stage in its own folder, resumed where it was stopped, and measured before
 and after.
 
 RECIPE/recipe.json        what was asked; another recipe is refused in this folder
@@ -41,12 +41,12 @@ Measured = dict[str, list[float]]
 
 @dataclass
 class StageOutcome:
-    """What is known of a stage."""
+    """The known results of a stage."""
 
     finished: bool = False
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
-    """What a function has said of its data, or the last line of a run's log."""
+    """A function's report about its data, or the last line of a run's log."""
     before: Measured | None = None
     after: Measured | None = None
 
@@ -70,7 +70,7 @@ def run_recipe(
     on_stage: Callable[[Stage, str], None] = lambda stage, what: None,
     on_report: Callable[[Run], None] | None = None,
 ) -> dict[str, Any]:
-    """Does what is left to do of a recipe.
+    """Runs the unfinished stages of a recipe.
 
     Args:
         recipe: a checked recipe.
@@ -121,7 +121,7 @@ def run_recipe(
 def _do(
     recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], None] | None
 ) -> None:
-    """One stage, to its end."""
+    """Runs one stage to its end."""
     found, start = _outcome(folder, stage), time.perf_counter()
     try:
         if stage.kind == "train":
@@ -153,7 +153,7 @@ def _train(
     found: StageOutcome,
     on_report: Callable[[Run], None] | None,
 ) -> None:
-    """A run, new or continued, and what is measured of it before and after."""
+    """Trains a run, new or continued, and measures it before and after."""
     place, request = stage.place(folder), recipe.request(stage, folder)
     if (place / CONFIG).exists():
         _check_same(place, request)
@@ -172,7 +172,7 @@ def _train(
 
 
 def _make(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
-    """Has a function write the stage's data file."""
+    """Calls a function that writes the stage's data file."""
     place = stage.place(folder)
     place.parent.mkdir()
     arguments = {
@@ -194,7 +194,7 @@ def _export(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
 
 
 def _measure(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
-    """Each measure of a run, one number an episode or an item."""
+    """Each measurement of a run, one number per episode or item."""
     return {
         item.name: _values(recipe, item, run, folder)
         for item in recipe.measurements(stage, plays=run.agent.plays())
@@ -216,7 +216,7 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
 
 
 def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
-    """An array of an evaluation by its name; of several completions of a prompt, their mean."""
+    """An array of an evaluation by its name; if a prompt has several completions, their mean."""
     named = (
         result.by_prompt()
         if isinstance(result, SampledEvaluation)
@@ -234,19 +234,19 @@ def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
 
 
 def _check_same(place: Path, request: Request) -> None:
-    """Raises RequestError where the run in a stage's folder was not started by this request;
-    nothing of it is imported."""
+    """Raises RequestError if the run in a stage's folder was not started by this request; nothing
+    that it names is imported."""
     held, asked = config_of(place), parse_yaml(request.as_yaml())
     for key in sorted((held.keys() | asked.keys()) - {"digests"}):
         if held.get(key) != asked.get(key):
             raise RequestError(
-                f"the run in {place} was started with {key} {held.get(key)}, and the recipe says"
-                f" {asked.get(key)}"
+                f"the run in {place} was started with {key} {held.get(key)}, but the recipe says "
+                f"{asked.get(key)}"
             )
 
 
 def _check_held(recipe: Recipe, folder: Path) -> None:
-    """Raises RequestError where the folder was begun with another recipe."""
+    """Raises RequestError if the folder was started with another recipe."""
     held = _read_json(folder / RECIPE)
     if held is None:
         if (
@@ -258,8 +258,8 @@ def _check_held(recipe: Recipe, folder: Path) -> None:
         return
     if held.get("digest") != recipe.digest:
         raise RequestError(
-            f"{folder} was begun with another recipe: {_difference(held.get('tree'), recipe.tree)};"
-            " choose another --out"
+            f"{folder} was started with another recipe: "
+            f"{_difference(held.get('tree'), recipe.tree)}; choose another --out"
         )
 
 
@@ -273,12 +273,12 @@ def _difference(held: object, asked: object, way: str = "") -> str:
                     asked.get(key),
                     f"{way}.{key}".removeprefix(".").removeprefix("stages."),
                 )
-        return "its stages stand in another order"
-    return f"{way or 'it'} was {held!r} there, and is {asked!r} now"
+        return "its stages are in a different order"
+    return f"{way or 'it'} was {held!r} there, but is {asked!r} now"
 
 
 def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
-    """Raises RequestError where a stage that this one needs is not finished."""
+    """Raises RequestError if a stage that this one needs is not finished."""
     wanted = [*stage.needs, *_needed_to_measure(recipe, stage)]
     missing = [
         name for name in dict.fromkeys(wanted) if not _outcome(folder, recipe.stage(name)).finished
@@ -291,7 +291,7 @@ def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
 
 
 def _needed_to_measure(recipe: Recipe, stage: Stage) -> Sequence[str]:
-    """The stages that are named by what is measured of this one."""
+    """The stages that the measurements of this one refer to."""
     asked = [
         item for item in recipe.measures if item.stages is not None and stage.name in item.stages
     ]
@@ -304,7 +304,7 @@ def _needed_to_measure(recipe: Recipe, stage: Stage) -> Sequence[str]:
 
 
 def _describe_stage(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
-    """A stage of the plan."""
+    """The entry of a stage in the plan."""
     found = _outcome(folder, stage)
     begun = (folder / stage.name / CONFIG).exists()
     facts: dict[str, Any] = {
@@ -328,7 +328,7 @@ def _describe_stage(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any
 
 
 def _facts(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """All that has come of a recipe so far."""
+    """All results of a recipe so far."""
     outcomes = {stage.name: _outcome(folder, stage) for stage in recipe.stages}
     stages = [
         {
@@ -366,7 +366,7 @@ def _note(folder: Path, stage: Stage, found: StageOutcome) -> None:
 
 
 def _seconds(place: Path) -> float:
-    """Where the time of a run went, added up over all times that it was taken up."""
+    """The time that a run took, by activity, summed over all times that it was resumed."""
     try:
         return round(sum(json.loads(read_file(place / SECONDS, SECONDS_LIMIT)).values()), 3)
     except (OSError, ValueError, CheckpointError):

@@ -1,5 +1,5 @@
-"""Which hyper-parameters a search varies, and how far: derived from their annotations and from the
-value that it starts from.
+"""The hyper-parameters that a search varies, and their ranges: derived from their annotations and
+from the starting value.
 
     gamma: Annotated[float, unit_interval] = 0.99          0.9 to 0.999, by the logarithm of 1 - γ
     learning_rate: Annotated[float, positive] = 3e-4       3e-5 to 3e-3, by the logarithm
@@ -25,11 +25,11 @@ from rlbook.runs.other_libraries import no_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 Plain = bool | int | float | str | None
-"""A value as YAML and Optuna have it: a tuple is text such as "64,64", a schedule its text."""
+"""A value in YAML's and Optuna's form: a tuple as text such as "64,64", a schedule as text."""
 
 LINEAR, LOG, LOG_OF_REST = "linear", "log", "log of 1 - x"
 FACTOR, CLIP_FACTOR, COUNT_FACTOR = 10.0, 4.0, 4
-"""How far a range goes on both sides of the value it starts from."""
+"""The factor by which a range extends on both sides of its starting value."""
 FROM_ZERO = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 SHARES_FROM_ZERO = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
 SHARES_BELOW_ONE = (0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
@@ -64,10 +64,10 @@ USUAL = (
     "score_temperature",
     "batch_size",
 )
-"""What is searched where nothing else is asked for, the most important first."""
+"""The hyper-parameters searched by default, the most important first."""
 MOST_USUAL = 6
 OPTIONAL_PARTS = ("kl_coef", "exploration_noise")
-"""Coefficients that are usual where their part is on: above 0."""
+"""Coefficients that are searched by default only if they are above 0."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Interval:
     low: float
     high: float
     scale: Literal["linear", "log", "log of 1 - x"] = "linear"
-    """What is drawn evenly."""
+    """The scale on which draws are uniform."""
     whole: bool = False
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Interval:
         return f"{self.low:g} to {self.high:g}{end}"
 
     def contains(self, value: Plain) -> bool:
-        """Whether the value could be drawn."""
+        """Whether the value lies in the range."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
 
@@ -99,7 +99,7 @@ class Choices:
         return " / ".join(_as_text(value) for value in self.values)
 
     def contains(self, value: Plain) -> bool:
-        """Whether the value could be drawn."""
+        """Whether the value is one of the choices."""
         return any(value == choice and type(value) is type(choice) for choice in self.values)
 
 
@@ -108,7 +108,7 @@ Space = Mapping[str, Range]
 
 
 class Draws(Protocol):
-    """What a range needs of an Optuna trial."""
+    """The part of an Optuna trial's interface that a range needs."""
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = ...) -> float: ...
     def suggest_int(self, name: str, low: int, high: int, *, log: bool = ...) -> int: ...
@@ -148,8 +148,8 @@ def search_space(
 
 
 def usual_names(agent: type[Agent], config: object, fixed: Collection[str] = ()) -> list[str]:
-    """What is searched where nothing else is asked for; of an algorithm that has none of the usual
-    hyper-parameters, the first of its own whose range can be derived.
+    """The hyper-parameters searched by default; for an algorithm that has none of the usual ones,
+    the first of its own whose range can be derived.
 
     Where the values of one do not fit those of another, as n steps and traces, the first is
     searched.
@@ -167,8 +167,8 @@ def usual_names(agent: type[Agent], config: object, fixed: Collection[str] = ())
             space[name] = found
     if not space:
         raise RequestError(
-            f"{name_of(agent)} has no hyper-parameter whose range could be derived; say what to"
-            " search, such as search NAME=0.1..1"
+            f"{name_of(agent)} has no hyper-parameter whose range could be derived; give one, "
+            "such as search NAME=0.1..1"
         )
     return list(space)[:MOST_USUAL]
 
@@ -193,13 +193,13 @@ def _draw(name: str, found: Range, trial: Draws) -> Plain:
 
 
 def name_in_study(name: str, found: Range) -> str:
-    """What the study calls it: what is drawn, which of γ is 1 - γ."""
+    """The name in the study of the quantity that is drawn, which for γ is 1 - γ."""
     rest = isinstance(found, Interval) and found.scale == LOG_OF_REST
     return f"1 - {name}" if rest else name
 
 
 def start_of(space: Space, config: object) -> dict[str, Plain] | None:
-    """The config itself as a point of the space, under the study's names; None where it lies
+    """The config itself as a point of the space, under the study's names; None if it lies
     outside."""
     values = {name: _number(getattr(config, name)) for name in space}
     if not all(space[name].contains(value) for name, value in values.items()):
@@ -212,8 +212,8 @@ def start_of(space: Space, config: object) -> dict[str, Plain] | None:
 
 
 def settings(values: Mapping[str, Plain], config: object) -> dict[str, Any]:
-    """Drawn values as hyper-parameters: a number takes its place in the schedule that the config
-    has, and text such as "64,64" is a list."""
+    """Drawn values as hyper-parameters: a number replaces the searched part of a schedule, and text
+    such as "64,64" becomes a list."""
     return {name: _setting(value, getattr(config, name)) for name, value in values.items()}
 
 
@@ -228,8 +228,7 @@ def _setting(value: Plain, held: object) -> Any:
 
 
 def _part_to_search(schedule: Schedule) -> str:
-    """Which number of a schedule is searched: where it ends, or where it starts if it ends at 0 or
-    never."""
+    """The part of a schedule that is searched: its end, or its start if it ends at 0 or never."""
     if isinstance(schedule, Constant):
         return "value"
     if isinstance(schedule, Inverse) or not schedule.end:
@@ -238,7 +237,7 @@ def _part_to_search(schedule: Schedule) -> str:
 
 
 def _number(value: object) -> Plain:
-    """A hyper-parameter as a range may contain it."""
+    """A hyper-parameter in the form in which a range may contain it."""
     if isinstance(value, Linear | Exponential | Cosine | Inverse | Constant):
         return float(getattr(value, _part_to_search(value)))
     return ",".join(map(str, value)) if isinstance(value, tuple) else value  # type: ignore[return-value]
@@ -251,8 +250,8 @@ def _is_usual(name: str, config: object) -> bool:
 
 
 def _derive_range(name: str, config: object) -> Range | None:
-    """The range around the value that a config has, as far as its other values allow; None where
-    neither it nor the annotation says enough."""
+    """The range around a config's value, as far as its other values allow; None if neither the
+    value nor the annotation determines one."""
     found, held = _wide_range(name, config), _number(getattr(config, name))
     if isinstance(found, Choices):
         values = tuple(value for value in found.values if _fits(config, {name: value}))
@@ -266,7 +265,7 @@ def _derive_range(name: str, config: object) -> Range | None:
 
 
 def _wide_range(name: str, config: object) -> Range | None:
-    """The same, whatever its other values are."""
+    """The same, regardless of its other values."""
     kind, held = kinds(type(config))[name], getattr(config, name)
     if isinstance(held, Inverse):
         return None
@@ -293,14 +292,14 @@ def _range_of(name: str, config: object) -> Range:
     found = _derive_range(name, config)
     if found is None:
         raise RequestError(
-            f"search: {name} is {_as_text(_number(getattr(config, name)))}, from which no range"
-            f" follows; give one, such as {name}=LOW..HIGH or {name}=A/B"
+            f"search: {name} is {_as_text(_number(getattr(config, name)))}, from which no range "
+            f"can be derived; give one, such as {name}=LOW..HIGH or {name}=A/B"
         )
     return found
 
 
 def _counts(value: int, kind: Kind) -> Range | None:
-    """Powers of two stay powers of two."""
+    """A range of counts; powers of two stay powers of two."""
     if value <= 0:
         return None
     if value >= 8 and value & (value - 1) == 0:
@@ -332,7 +331,9 @@ def _parse_range(name: str, text: str, held: object, kind: Kind | None) -> Range
     if not dots:
         values = tuple(_parse_value(part, held) for part in text.split("/"))
         if len(values) < 2 or len(set(map(repr, values))) < len(values):
-            raise RequestError(f"search: {name} must be LOW..HIGH or A/B/C, got {text!r}")
+            raise RequestError(
+                f"search: {name} must have the form LOW..HIGH or A/B/C, got {text!r}"
+            )
         return Choices(values)
     try:
         ends = float(low), float(high)
@@ -349,8 +350,8 @@ def _parse_range(name: str, text: str, held: object, kind: Kind | None) -> Range
 
 
 def _scale_of(low: float, high: float, whole: bool) -> Literal["linear", "log", "log of 1 - x"]:
-    """The logarithm's where a range spans a factor of 10, of its numbers or of what they lack
-    to 1."""
+    """The scale of a range: logarithmic if it spans a factor of 10, in its numbers or in their
+    distance from 1."""
     if low > 0 and high >= FACTOR * low:
         return LOG
     if not whole and low >= 0.5 and high < 1 and 1 - low >= FACTOR * (1 - high) * (1 - 1e-9):
@@ -371,7 +372,7 @@ def _parse_value(text: str, held: object) -> Plain:
 
 
 def _check(name: str, found: Range, config: object) -> None:
-    """Raises RequestError where the config could not have a value of the range."""
+    """Raises RequestError if the config does not allow a value of the range."""
     for end in _ends(found):
         try:
             _with_values(config, {name: end})
@@ -388,7 +389,7 @@ def _fits(config: object, values: Mapping[str, Plain]) -> bool:
 
 
 def _with_values(config: object, values: Mapping[str, Plain]) -> object:
-    """The config with drawn values. Raises ValueError where it does not allow them."""
+    """The config with drawn values. Raises ValueError if it does not allow them."""
     fitted = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in settings(values, config).items()
@@ -408,7 +409,7 @@ def _is_whole(kind: Kind) -> bool:
 
 
 def _clip_to(found: Interval, value: float) -> float:
-    """Rounding leaves no range."""
+    """Clips a rounded value to its range."""
     return min(max(value, found.low), found.high)
 
 

@@ -1,5 +1,5 @@
-"""A search's memory: an Optuna study in one file, which several processes and machines append to,
-and which outlives any of them.
+"""The storage of a search: an Optuna study in one file, to which several processes and machines
+append, and which survives them.
 
 Needs `pip install "rlbook[tune]"`.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 JOURNAL, JOURNAL_LIMIT = "study.journal", 2**30  # its name, and its bytes at most
 SETTINGS, SCORES, ERROR = "hyperparameters", "scores", "error"
-"""What a trial's attributes say beside Optuna's own: the hyper-parameters it was run with, the
-return on each seed, and why it has none."""
+"""A trial's attributes besides Optuna's own: its hyper-parameters, the return on each seed, and why
+there is none."""
 STARTUP_TRIALS = 5  # that are never pruned
 WARMUP = 25  # per cent of its first run after which a trial may be pruned
 
@@ -40,7 +40,7 @@ def import_optuna() -> Any:
 
 @contextlib.contextmanager
 def open_study(folder: Path, seed: int, index: int) -> Iterator[optuna.Study]:
-    """The study in the folder, begun where there is none.
+    """The study in the folder, created if there is none.
 
     Args:
         folder: where its file lies.
@@ -68,8 +68,8 @@ def open_study(folder: Path, seed: int, index: int) -> Iterator[optuna.Study]:
 
 
 def repair_journal(folder: Path) -> None:
-    """Takes away what a killed process left: half a line, and its lock. Only for who holds the
-    folder alone."""
+    """Removes what a killed process left: a partial line, and its lock. Only for a process that
+    holds the folder alone."""
     check_journal(folder)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / f"{JOURNAL}.lock")
@@ -84,7 +84,8 @@ def repair_journal(folder: Path) -> None:
 
 
 def close_open_trials(study: optuna.Study, *, again: bool) -> None:
-    """Trials that nobody runs any more become interrupted ones; `again`: their values are tried next."""
+    """Marks trials that nobody runs any more as interrupted; with `again`, their values are tried
+    next."""
     states = import_optuna().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL)
@@ -93,18 +94,18 @@ def close_open_trials(study: optuna.Study, *, again: bool) -> None:
 
 
 def enqueue_first(study: optuna.Study, values: dict[str, Plain] | None) -> None:
-    """Has a new study begin with these values, where there are any."""
+    """Makes a new study start with these values, if there are any."""
     if values is not None and not study.get_trials(deepcopy=False):
         study.enqueue_trial(values)
 
 
 def trials_that_count(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
-    """Those that count: complete or pruned."""
+    """The trials that count: complete or pruned."""
     states = import_optuna().trial.TrialState
     return study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
 
 
 def check_journal(folder: Path) -> None:
-    """Raises CheckpointError where the study's file is a link."""
+    """Raises CheckpointError if the study's file is a link."""
     if (folder / JOURNAL).is_symlink():
         raise CheckpointError(f"{folder / JOURNAL} is a link, which is not followed.")

@@ -1,4 +1,4 @@
-"""Before and after: what the stages of a recipe have changed, with 95 % intervals."""
+"""Before and after: the changes made by the stages of a recipe, with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _cell(found: Mapping[str, Any] | None, *, signed: bool = False) -> str:
-    """Mean ± half of its interval, to as many places as the interval says something about."""
+    """Mean ± half of its interval, to as many decimal places as the interval justifies."""
     if found is None:
         return "-"
     low, high = found["confidence_interval"]

@@ -1,4 +1,5 @@
-"""`rlbook.recipes.tuning.tune`: hyper-parameters searched for on some seeds, and measured on others.
+"""`rlbook.recipes.tuning.tune`: searches for hyper-parameters on some seeds, and evaluates them on
+others.
 
 A trial trains the algorithm with drawn hyper-parameters once for each tuning seed, and its score is
 the mean of what these runs come to. Optuna's tree-structured Parzen estimator draws, more and more
@@ -72,22 +73,22 @@ BLOCK = 10  # fresh seeds begin at a multiple of this
 
 @dataclass(frozen=True)
 class Trial:
-    """Hyper-parameters, and what they came to."""
+    """Hyper-parameters and their results."""
 
     number: int
     state: str
     """complete, pruned, or interrupted; one that diverged counts as pruned."""
     hyperparameters: dict[str, Any]
     scores: list[float]
-    """[R]: what the run of each tuning seed came to, in reward units."""
+    """[R]: the return for each tuning seed, in reward units."""
     share: float = 1.0
-    """How much of its runs was done."""
+    """The fraction of its runs that was completed."""
     error: str | None = None
-    """Why it failed, or was given up: training diverged, or a value does not fit another."""
+    """Why it failed or was stopped: training diverged, or two values are incompatible."""
 
     @property
     def score(self) -> float | None:
-        """The mean over the tuning seeds; None of a trial that did not finish them."""
+        """The mean over the tuning seeds; None for a trial that did not finish them."""
         return statistics.fmean(self.scores) if self.state == "complete" else None
 
 
@@ -96,7 +97,7 @@ OnTrial = Callable[[Trial, int], None]
 
 @dataclass(frozen=True)
 class Tuning:
-    """What a search has come to."""
+    """The result of a search."""
 
     folder: Path
     preset: Path
@@ -104,22 +105,22 @@ class Tuning:
     trials: list[Trial]
     best: Trial
     first: Trial | None
-    """What one would have without a search; None where a range leaves it out."""
+    """The trial with the starting values; None if a range excludes them."""
     seeds: list[int]
-    """What the trials were trained with, and chosen by."""
+    """The seeds on which the trials were trained and selected."""
     fresh_seeds: list[int]
     fresh: dict[int, list[float]] = field(default_factory=dict)
-    """Of the best and the first trial: number → what the run of each fresh seed came to."""
+    """For the best and the first trial: number → the return for each fresh seed."""
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """Those of the best trial: what was searched, and what was given."""
+        """The hyper-parameters of the best trial: searched ones and given ones."""
         return self.best.hyperparameters
 
 
 @dataclass(frozen=True)
 class _Crew:
-    """How many processes, and where."""
+    """The number of worker processes, and where they run."""
 
     folder: Path
     jobs: int
@@ -127,8 +128,8 @@ class _Crew:
     allow_import: bool
 
     def run(self, commands: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Each command's position and what came of it, as they end. Raises Interrupted where one
-        was asked to stop."""
+        """Yields each command's position and result as they finish. Raises Interrupted if one was
+        asked to stop."""
         if self.jobs == 1 and self.cluster is None:
             for index, words in enumerate(commands):
                 yield index, run_command(self.folder, words, allow_import=self.allow_import)
@@ -163,7 +164,7 @@ def tune(
     on_trial: OnTrial | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Searches for hyper-parameters, and measures the best on seeds that had no part in choosing.
+    """Searches for hyper-parameters, and evaluates the best on seeds that had no part in choosing.
 
     Called again with the same arguments it goes on: with trials that are missing, or with more.
 
@@ -190,8 +191,8 @@ def tune(
     """
     if settings.get("seed", 0) is None:
         raise RequestError(
-            "seed must be a number, got None: a search is continued by its arguments, and a new seed"
-            " would begin another one"
+            "seed must be a number, got None: a search is continued by repeating its arguments, "
+            "so a new seed would start another one"
         )
     plan = TuningPlan.build(
         algorithm,
@@ -226,7 +227,7 @@ def search_hyperparameters(
     allow_import: bool = False,
     on_trial: OnTrial | None = None,
 ) -> Tuning:
-    """Does what is left to do of a search; arguments and errors as for `tune`."""
+    """Runs the unfinished part of a search; arguments and errors as for `tune`."""
     folder, trials = Path(out), whole_number("trials", trials, 1, MOST)
     fresh = fresh_of(plan, whole_number("fresh_seeds", fresh_seeds, 0, MOST))
     crew = _Crew(folder, whole_number("jobs", jobs, 1, MOST), cluster, allow_import)
@@ -239,7 +240,7 @@ def search_hyperparameters(
 
 
 def begin_search(plan: TuningPlan, folder: Path) -> None:
-    """Makes the folder and writes the plan, where they are not there.
+    """Creates the folder and writes the plan, if they do not exist.
 
     Raises:
         RequestError: the folder holds another search or a run, or cannot be written.
@@ -260,7 +261,7 @@ def begin_search(plan: TuningPlan, folder: Path) -> None:
 
 
 def fresh_of(plan: TuningPlan, count: int) -> list[int]:
-    """The seeds that had no part in choosing: from the next multiple of 10 on."""
+    """The fresh seeds, which had no part in choosing: from the next multiple of 10 on."""
     first = -(-(plan.seeds[-1] + 1) // BLOCK) * BLOCK
     return list(range(first, first + count))
 
@@ -323,7 +324,7 @@ def _measure(plan: TuningPlan, crew: _Crew, tuning: Tuning) -> None:
 
 
 def preset_comments(tuning: Tuning) -> list[str]:
-    """Where a preset's numbers come from, one line each."""
+    """Comments on the origin of a preset's numbers, one line each."""
     best, count = tuning.best, len(tuning.trials)
     lines = [
         f"trial {best.number} of {count}, chosen by its mean return on"
@@ -338,13 +339,13 @@ def preset_comments(tuning: Tuning) -> list[str]:
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Neighbouring seeds, such as "seeds 0 to 2"."""
+    """Consecutive seeds as text, such as "seeds 0 to 2"."""
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 def run_command(folder: Path, words: Sequence[str], *, allow_import: bool) -> dict[str, Any]:
-    """What a process of the crew does: `trial INDEX`, or `fresh NUMBER SEED`. Returns what came of
-    it as JSON has it."""
+    """The work of one process: `trial INDEX`, or `fresh NUMBER SEED`. Returns the result as JSON
+    values."""
     plan, (what, *numbers) = read_plan(folder), words
     if what == "trial":
         return vars(_run_trial(plan, folder, int(numbers[0]), allow_import))
@@ -357,7 +358,7 @@ def run_command(folder: Path, words: Sequence[str], *, allow_import: bool) -> di
     except TrainingError as error:
         return {ERROR: str(error)}
     score = final_return(run.metrics)
-    return {"score": score} if score is not None else {ERROR: "no episode was played"}
+    return {"score": score} if score is not None else {ERROR: "no episode has finished"}
 
 
 def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -> Trial:
@@ -387,7 +388,7 @@ def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -
 
 
 class _Watch:
-    """Reports a run's evaluations to its trial, and ends the run where the trial is pruned."""
+    """Reports a run's evaluations to its trial, and ends the run if the trial is pruned."""
 
     def __init__(self, trial: optuna.Trial, scores: Sequence[float], prune: bool) -> None:
         self.trial, self.scores, self.prune = trial, list(scores), prune
@@ -416,7 +417,7 @@ def _trial_of(trial: optuna.trial.FrozenTrial, plan: TuningPlan) -> Trial:
 
 
 def plan_folder(plan: TuningPlan) -> Path:
-    """runs/ALGORITHM-ENV-tune, or the first of -2, -3, … that is free or holds this very search."""
+    """runs/ALGORITHM-ENV-tune, or the first of -2, -3, … that is free or holds this same search."""
     env = plan.env.removeprefix("rlbook/").replace("/", "-").replace(":", "-")
     base, number = f"runs/{plan.algorithm.replace(':', '-')}-{env}-tune", 1
     while True:

@@ -1,5 +1,4 @@
-"""What a search was asked to do: tune.yaml in its folder, from which any process can run a trial of
-it."""
+"""The plan of a search: tune.yaml in its folder, from which any process can run a trial of it."""
 
 from __future__ import annotations
 
@@ -28,23 +27,23 @@ from rlbook.training import train
 
 PLAN = "tune.yaml"
 UNUSED = ("seed", "inspect", "workers")
-"""Options that a preset does not hold."""
+"""Options that a preset does not include."""
 
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """A search, as its folder keeps it."""
+    """A search as stored in its folder."""
 
     algorithm: str
     env: str
     env_kwargs: Mapping[str, Any]
     options: Mapping[str, Any]
-    """Those of `rlbook.train` that were given."""
+    """The given options of `rlbook.train`."""
     hyperparameters: Mapping[str, Any]
-    """Those that were given: they stay as they are."""
+    """The given hyper-parameters, which stay fixed."""
     space: Space
     seeds: Sequence[int]
-    """What each trial is trained with."""
+    """The seeds of each trial."""
     prune: bool = True
 
     @classmethod
@@ -60,7 +59,7 @@ class TuningPlan:
         prune: bool = True,
         allow_import: bool = False,
     ) -> TuningPlan:
-        """A plan whose first run could be trained.
+        """A plan whose first run has been validated.
 
         Args:
             algorithm, env, env_kwargs, allow_import: as in `rlbook.train`.
@@ -73,7 +72,7 @@ class TuningPlan:
             RequestError: one sentence: what, which value, what is allowed.
         """
         if not isinstance(env, str):
-            raise RequestError(f"tune finds its environment by its id, got {type(env).__name__}")
+            raise RequestError(f"tune needs an environment id, got {type(env).__name__}")
         options = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in given.items()
@@ -93,16 +92,14 @@ class TuningPlan:
         )
         agent = agent_class(plan.algorithm, allow_import=allow_import)
         if not agent.seeks_return:
-            raise RequestError(
-                f"{plan.algorithm} does not act for a return, which is what tune compares"
-            )
+            raise RequestError(f"{plan.algorithm} has no return, which is what tune compares")
         request = plan.request(allow_import=allow_import)
         space = search_space(agent, request.config, search, fixed)
         Run(request).open()  # what only shows when it is made
         return dataclasses.replace(plan, space=space)
 
     def request(self, *, allow_import: bool = False) -> Request:
-        """That of a run with nothing searched: what the search starts from."""
+        """The request of a run without search: the starting point."""
         return Request.build(
             self.algorithm,
             self.env,
@@ -113,7 +110,7 @@ class TuningPlan:
         )
 
     def settings(self, values: Mapping[str, Plain], *, allow_import: bool) -> dict[str, Any]:
-        """All hyper-parameters that a preset names: those that stay, and drawn ones."""
+        """All hyper-parameters of a preset: fixed ones, and drawn ones."""
         config = self.request(allow_import=allow_import).config
         return {**self.hyperparameters, **settings(values, config)}
 
@@ -126,7 +123,7 @@ class TuningPlan:
         on_report: Callback | None = None,
         allow_import: bool = False,
     ) -> Run:
-        """A run with these hyper-parameters; one whose folder has begun goes on."""
+        """Trains a run with these hyper-parameters; a run whose folder exists is continued."""
         return train(
             self.algorithm,
             self.env,
@@ -166,11 +163,11 @@ class TuningPlan:
         }
 
     def write(self, folder: Path) -> None:
-        """Raises OSError where it cannot be written."""
+        """Writes the plan. Raises OSError if it cannot be written."""
         replace_file(folder / PLAN, _dump(self._entries()).encode())
 
     def check_same(self, folder: Path) -> None:
-        """Raises RequestError where the folder holds another search."""
+        """Raises RequestError if the folder holds another search."""
         held, asked = _read_entries(folder), parse_yaml(_dump(self._entries()))
         for name, value in asked.items():
             if held.get(name) != value:
@@ -181,7 +178,7 @@ class TuningPlan:
 
 
 def read_plan(folder: Path) -> TuningPlan:
-    """The plan that a folder holds. Raises RequestError where it is none."""
+    """The plan in a folder. Raises RequestError if it is not valid."""
     held = _read_entries(folder)
     try:
         return TuningPlan(
@@ -199,7 +196,7 @@ def read_plan(folder: Path) -> TuningPlan:
 
 
 def _read_entries(folder: Path) -> dict[str, Any]:
-    """What tune.yaml says. Raises RequestError where there is none, or none that can be read."""
+    """The content of tune.yaml. Raises RequestError if there is none, or it cannot be read."""
     path = folder / PLAN
     try:
         held = parse_yaml(read_file(path, CONFIG_LIMIT).decode())
@@ -224,12 +221,12 @@ def _dump(entries: Mapping[str, Any]) -> str:
     try:
         return yaml.safe_dump(_plain(entries), sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
-        raise RequestError(f"tune keeps what it is given as text, and {error} is none") from None
+        raise RequestError(f"tune stores its arguments as text, but {error} is not text") from None
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, paths and schedules as text, and nothing twice the same object, for which
-    YAML has a name."""
+    """Tuples as lists, paths and schedules as text, and no object twice, which YAML would write as
+    an alias."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -12,9 +12,9 @@ from rlbook.errors import RequestError
 from rlbook.runs.run_state import RunState
 
 Callback = Callable[..., object]
-"""Takes the run."""
+"""A function of the run."""
 STOP = "stop"
-"""What a callback returns to end the run."""
+"""A callback's return value that ends the run."""
 MOMENTS = ("on_report", "on_episode", "on_evaluation")
 
 
@@ -44,13 +44,15 @@ class Callbacks:
                 raise RequestError(f"{moment} must be a function of the run, got {given[0]!r:.60}")
         for one in objects if isinstance(objects, Sequence) else (objects,):
             if isinstance(one, type):
-                raise RequestError(f"a callback is an object, got the class; give {one.__name__}()")
+                raise RequestError(
+                    f"a callback must be an object, got the class; give {one.__name__}()"
+                )
             methods = {name: getattr(one, name) for name in MOMENTS if hasattr(one, name)}
             if not methods:
                 hint = f"; give a function as {MOMENTS[0]}" if inspect.isroutine(one) else ""
                 raise RequestError(
-                    f"a callback has a method {', '.join(MOMENTS[:-1])} or {MOMENTS[-1]}, and"
-                    f" {type(one).__name__} has none of them{hint}"
+                    f"a callback has a method {', '.join(MOMENTS[:-1])} or {MOMENTS[-1]}, but "
+                    f"{type(one).__name__} has none of them{hint}"
                 )
             for moment, method in methods.items():
                 found[moment] += method if isinstance(method, tuple) else [method]

@@ -1,5 +1,5 @@
-"""Training data made on the fly: episodes of an agent, of an exact planner or of a random policy; a
-token task's reference answers; and preference pairs of these."""
+"""Training data generated on the fly: episodes of an agent, of an exact planner or of a random
+policy; a token task's reference answers; and preference pairs of these."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rlbook.seeding import rng_for
 UNIFORM, OPTIMAL = "uniform", "optimal"
 POLICIES = (UNIFORM, OPTIMAL)
 LONGEST = 10_000
-"""Steps of an episode that nothing ends."""
+"""The length at which an episode without an end is truncated."""
 
 
 def sample(space: spaces.Space, action_mask: NDArray[np.bool_] | None) -> Any:
@@ -103,7 +103,7 @@ class EpisodeRecorder(gymnasium.Wrapper):
         )
 
     def _stack_masks(self, last: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        """The masks at all observations [T + 1, A]; None where there was none."""
+        """The masks at all observations [T + 1, A]; None if there were none."""
         masks = [*self.masks, last]
         known = next((mask for mask in masks if mask is not None), None)
         if known is None:
@@ -178,7 +178,8 @@ def _sometimes_random(
     looks: bool = False,
 ) -> Callable[..., Any]:
     """Acts as `act` does, but uniformly at random in a fraction `epsilon` of the steps; a batch has
-    one row. With `looks`, `act` sees those observations, too, because it remembers them."""
+    one row. With `looks`, `act` is called for those observations, too, because it remembers
+    them."""
     actions.seed(draw_seed(rng))
 
     takes_mask = takes_action_mask(act)
@@ -202,8 +203,8 @@ def _sometimes_random(
 
 
 def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> None:
-    """Raises RequestError if no data set was named and none can be made, with the reason that
-    `rlbook list` states, or if the environment's own rows hold what is to be learned."""
+    """Raises RequestError if no data set was named and none can be generated, with the reason that
+    `rlbook list` states, or if the environment's own rows hold what should be learned."""
     check_rows(request)
     if parts.expert is not None or hasattr(env.unwrapped, "answers"):
         return
@@ -216,9 +217,9 @@ def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
 
 
 def check_rows(request: Request) -> None:
-    """Raises RequestError where an agent that learns from preferences is given them as the rows of
-    an environment alone, which reads the prompts and the best answers of them. Prompts suffice
-    where something else judges the answers."""
+    """Raises RequestError if an agent that learns from preferences gets them only as the rows of an
+    environment, which uses just their prompts and best answers. Prompts suffice if something else
+    judges the answers."""
     path = request.recipe.kwargs.get("data")
     judged = request.options.reward_model or request.recipe.kwargs.get("reward")
     learns = "Pairs" in request.agent.data_kinds and not judged
@@ -230,9 +231,9 @@ def check_rows(request: Request) -> None:
         return
     if kind in ("pairs", "groups"):
         raise RequestError(
-            f"{path} holds {kind} of answers, of which env.data takes the prompts and the best answers"
-            f" alone; name it as data too, and {request.algorithm} learns from all of it:"
-            f" --data {path} (data={str(path)!r})"
+            f"{path} holds {kind} of answers, of which env.data uses only the prompts and the "
+            f"best answers; give it as data too, so that {request.algorithm} learns from all of "
+            f"it: --data {path} (data={str(path)!r})"
         )
 
 
@@ -264,7 +265,7 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
             steps += len(episode.actions)
             if steps >= wanted:
                 return Episodes(episodes)
-    raise AssertionError("record_episodes() has no end")
+    raise AssertionError("record_episodes() has no length; iterate over it")
 
 
 def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:

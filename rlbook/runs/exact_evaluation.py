@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST = 20_000
-"""State-action pairs; above it, evaluating would take longer than learning."""
+"""The number of state-action pairs above which evaluation would take longer than learning."""
 
 
 class ExactEvaluation:

@@ -25,9 +25,9 @@ FEWEST = 5  # episodes in any case
 def short_evaluation_note(episodes: int) -> str:
     """The note of a run whose evaluations have fewer episodes than recommended."""
     return (
-        f"evaluations during training play fewer than {episodes} episodes, since {episodes} would"
-        f" take more than {DEARER} times the steps of the training between them; the last"
-        f" evaluation plays all {episodes}"
+        f"evaluations during training play fewer than {episodes} episodes, because {episodes} "
+        f"would take more than {DEARER} times the steps of the training between them; the last "
+        f"evaluation plays all {episodes}"
     )
 
 
@@ -65,7 +65,7 @@ def evaluation_metrics(
     effort: int | None = None,
     length: float | None = None,
 ) -> Metrics:
-    """`eval_return` of a control agent, and the error of a value table where the exact values are
+    """`eval_return` of a control agent, and the error of a value table if the exact values are
     known.
 
     Args:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 DEEP, MANY = 4, 100
-"""How far from the agent a network may be, and how many items of a list or dict are looked at."""
+"""The largest distance of a network from the agent, and the number of items of a list or dict that
+are searched."""
 LEAVES = frozenset(
     {bool, int, float, complex, str, bytes, type(None), np.ndarray, np.random.Generator}
 )
-"""Types of what holds no network; most attributes are such."""
+"""Types that hold no network, as most attributes do."""
 KINDS = {
     "_forward_hooks": "a forward hook",
     "_forward_pre_hooks": "a forward pre-hook",
@@ -31,7 +32,7 @@ KINDS = {
     "_backward_pre_hooks": "a backward pre-hook",
     "forward": "a replaced forward",
 }
-"""Attributes of a module → what it has where they are not empty."""
+"""Attributes of a module → the description of what it has if they are not empty."""
 
 
 def modifications(agent: Agent) -> list[str]:

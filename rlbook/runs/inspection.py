@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 Moment = dict[str, Any]
-"""What was seen at one step of training, as plain JSON; see `Inspector.moment`."""
+"""The data of one step of training, as plain JSON; see `Inspector.moment`."""
 
 SAMPLES = 4  # episodes from each start, of agents that have no group size
 LONGEST = 1_000  # steps after which an episode is cut that no limit of its own ends
@@ -122,8 +122,8 @@ class Inspector:
         return [{"text": rules.texts[prompt], "answer": rules.answers[prompt]} for prompt in chosen]
 
     def moment(self, step: int, before: Moment | None) -> Moment:
-        """What the policy does at this moment. The agent is not changed, including its random
-        generators.
+        """What the policy does at this moment. The agent, including its random generators, is not
+        changed.
 
         Args:
             step: of training, for the record.
@@ -207,7 +207,7 @@ class Inspector:
         return self.names[action] if self.names else str(action)
 
     def _states(self, rollout: Rollout) -> list[list[str]] | None:
-        """The state of each action, for environments with numbered states."""
+        """The state index of each action, for environments with numbered states."""
         own = self.env.env.single_observation_space
         if self._writes or not isinstance(own, spaces.Discrete):
             return None
@@ -408,18 +408,18 @@ def _quantities(agent: PolicyAgent) -> Quantities:
     )
     known = advantage_meaning(agent)
     if known is None:
-        absent["advantage"] = f"{name} compares no action with another"
+        absent["advantage"] = f"{name} has no advantages"
     else:
         meaning["advantage"] = known
     if agent.reference is None:
         absent["kl"] = (
-            f"{name} keeps no reference"
-            f" here{'' if not hasattr(agent.config, 'kl_coef') else ', since kl_coef is 0'}"
+            f"{name} has no reference "
+            f"here{'' if not hasattr(agent.config, 'kl_coef') else ', because kl_coef is 0'}"
         )
     else:
         meaning["kl"] = "KL(π ‖ π_ref) in this state, over all actions, in nats"
-        meaning["reference"] = "π_ref(a|s), what the reference gives this action, from 0 to 1"
-    meaning["entropy"] = "of π(·|s), in nats; 0 is sure"
+        meaning["reference"] = "π_ref(a|s), the reference's probability of this action, from 0 to 1"
+    meaning["entropy"] = "of π(·|s), in nats; 0 means deterministic"
     if agent.policy.value_parameters():
         meaning["value"] = "V(s) of the critic before the action, in reward units"
     else:

@@ -18,7 +18,7 @@ AtLeast1 = int | None
 Return = float | None
 Switch = bool | None
 Folder = Any
-"""A path as text or Path, or what would be found there."""
+"""A path as text or Path, or the object that would be loaded from it."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
 MOST = {
@@ -34,14 +34,14 @@ MOST = {
     "seeds": 10_000,
     "jobs": 1_024,
 }
-"""Of the others: what 64 bits hold."""
+"""The upper limit of the other options: 64-bit integers."""
 UNWRITTEN = ("workers", "inspect")
-"""Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed
+"""Options on which nothing in a run depends: they are not in config.yaml, and a run may be resumed
 with others."""
 BONUSES = ("count", "rnd")
-"""What `exploration_bonus` may be."""
+"""The possible values of `exploration_bonus`."""
 BUDGETS = ("steps", "episodes", "passes")
-"""Options that say how long to train."""
+"""Options that set the training budget."""
 SAMPLER_URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
 
 
@@ -166,17 +166,13 @@ class SeveralSeeds:
     def __post_init__(self) -> None:
         _check_counts(self)
         if self.jobs is not None and self.seeds is None:
-            raise RequestError(
-                f"jobs is how many of several seeds train at a time, got {self.jobs} without seeds"
-            )
+            raise RequestError(f"jobs has no effect without seeds, got {self.jobs}")
         if self.cluster is not None and self.seeds is None:
-            raise RequestError(
-                f"cluster is where several seeds train, got {self.cluster!r} without seeds"
-            )
+            raise RequestError(f"cluster has no effect without seeds, got {self.cluster!r}")
 
 
 def _check_counts(options: RunOptions | SeveralSeeds) -> None:
-    """Puts whole numbers in place of what was given. Raises RequestError where one is none, or
+    """Converts counts to whole numbers. Raises RequestError if one is not a whole number, or
     outside its range."""
     for item in fields(options):
         value = getattr(options, item.name)
@@ -220,11 +216,12 @@ PIXELS = (
 
 
 NARROWED = ("top_p", "top_k", "min_p", "repetition_penalty")
-"""Ways to choose tokens in evaluation whose log-probabilities no training recomputes."""
+"""Token-sampling options of evaluation that change the distribution, whose log-probabilities
+training could not recompute."""
 
 
 def refuse_narrowed(algorithm: str, name: str) -> None:
-    """Raises RequestError where `name` is a way to choose tokens that no training has."""
+    """Raises RequestError if `name` is a token-sampling option, which training does not have."""
     if name in NARROWED:
         raise RequestError(
             f"{algorithm} has no hyper-parameter {name!r}: it would train on tokens of a narrowed"

@@ -1,5 +1,6 @@
-"""What a name of another library is here, where it is neither a hyper-parameter nor an option: of
-Stable-Baselines3, CleanRL, Spinning Up, Tianshou, RLlib, TRL, gymnasium and scikit-learn."""
+"""Other libraries' names that are neither a hyper-parameter nor an option here, and their
+equivalents: of Stable-Baselines3, CleanRL, Spinning Up, Tianshou, RLlib, TRL, gymnasium and
+scikit-learn."""
 
 from __future__ import annotations
 
@@ -59,9 +60,9 @@ OF_A_RUN = {
 }
 """Attributes of a run."""
 PROMPTS = {"PPO": "ppo", "GRPO": "grpo", "RLOO": "rloo"}
-"""TRL's names of what learns from prompts and rewards."""
+"""TRL's names of trainers that learn from prompts and rewards."""
 ANSWERS = {"DPO": "dpo", "KTO": "kto", "ORPO": "orpo", "SFT": "sft", "Reward": "reward_model"}
-"""TRL's names of what learns from answers."""
+"""TRL's names of trainers that learn from answers."""
 EVAL_CALLBACK = (
     "rlbook.train(…, eval_every=1000, eval_episodes=5, out=folder) evaluates and keeps the best,"
     ' which rlbook.load(folder, checkpoint="best") reads'
@@ -139,7 +140,7 @@ OF_THE_PACKAGE = {
     "seed_everything": "rlbook.train(…, seed=1) seeds all that is random",
     "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
 }
-"""Names that are imported from their modules."""
+"""Names to be imported from their modules."""
 SDE = "state-dependent exploration (gSDE) is not part of rlbook"
 REPORTS = "a line is logged a hundred times in a run, whatever its length"
 CHECKPOINTS = "a checkpoint is written with each evaluation (eval_every) into the folder out"
@@ -189,15 +190,15 @@ OF_TRAINING = {
     "x": "recorded data is given as data",
     "y": "recorded data is given as data",
 }
-"""Arguments of `rlbook.train` and of classes that train."""
+"""Arguments of `rlbook.train` and of other libraries' trainers."""
 LEARNED_ALPHA = "its α is temperature, or initial_temperature where it is learned"
 OF_ALGORITHMS = {"sac": {"alpha": LEARNED_ALPHA}, "mbpo": {"alpha": LEARNED_ALPHA}}
-"""The same, where they mean something in one algorithm alone."""
+"""The same for arguments with a meaning in one algorithm only."""
 
 
 def hint_of(name: str, known: Iterable[str], algorithm: str | None = None) -> str:
     """The ending of an error message about an unknown option or hyper-parameter; "" if nothing is
-    known of it.
+    known about it.
 
     Args:
         name: as it was typed, with or without dashes.
@@ -225,7 +226,7 @@ def no_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()
 
 
 def _as_argument(path: str) -> str:
-    """How `model.adapter.r` or `env.reward` is given in Python."""
+    """The Python form of `model.adapter.r` or `env.reward`."""
     place, *keys = path.split(".")
     value = "…"
     for key in reversed(keys):

@@ -46,7 +46,7 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
 
 
 def _sampler_at(url: str | None) -> Sampler | None:
-    """The client of a server that samples; it is not asked for anything yet."""
+    """The client of a sampling server; no request is sent yet."""
     if url is None:
         return None
     from rlbook.llm.serving.sampler import RemoteSampler  # torch, which tables do without
@@ -169,7 +169,7 @@ def device_of(name: str | None) -> str:
 
 
 def replay_folder_of(folder: str | Path | None) -> Path | None:
-    """The folder where a replay buffer's frames lie; None, which is in memory, where there is none.
+    """The folder of a replay buffer's frames; None, which means in memory, if there is none.
 
     A run that was trained with one acts without it; `check_replay_folder` is for training.
     """
@@ -185,8 +185,8 @@ def check_replay_folder(folder: str | Path | None) -> None:
 
 
 def closest_device(name: str, count: int) -> str:
-    """The device of this name, or of another number on a machine with `count` GPUs: "cpu" without
-    one, and "cuda", torch's current one, for a number that is not there."""
+    """The device of this name, or the closest one on a machine with `count` GPUs: "cpu" without
+    one, and "cuda", torch's current one, for a number that does not exist."""
     if not count or name == "cpu":
         return "cpu"
     number = name.partition(":")[2]

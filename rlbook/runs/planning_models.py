@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 PLANS = 20
-"""How often the sampling agent plans: it samples at random first, and then more and more along its
-plans."""
+"""The number of times that the sampling agent plans: it samples at random first, and then
+increasingly follows its plans."""
 ROUGHLY = 1e-2
 """The tolerance of those plans, in reward units. The last one, in the finished model, is the
 planner's own."""
 PATIENCE = 1_000
-"""Sweeps of one of those plans at most."""
+"""The largest number of sweeps of one of those plans."""
 
 
 def planning_model(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
@@ -40,8 +40,8 @@ def planning_model(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
         steps = request.config.sampled_steps
         return sampled_model(request, steps), (
             (
-                f"model: none, so one is estimated from {steps:,} sampled steps"
-                " (certainty_equivalence)"
+                f"model: the environment has none, so one is estimated from {steps:,} sampled "
+                "steps (certainty_equivalence)"
             ),
         )
 

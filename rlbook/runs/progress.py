@@ -82,7 +82,7 @@ class Notes:
 
 def evaluation_cost(run: RunState, whole: float) -> str:
     """A sentence if evaluation took more of the `whole` seconds than training, and enough to
-    mention; else ""."""
+    mention; otherwise ""."""
     evaluating = run.seconds.get("evaluate", 0.0)
     if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
         return ""
@@ -92,8 +92,8 @@ def evaluation_cost(run: RunState, whole: float) -> str:
         else ""
     )
     return (
-        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0"
-        " (eval_every=0) leaves it out"
+        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 "
+        "(eval_every=0) disables it"
     )
 
 

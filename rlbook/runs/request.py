@@ -47,9 +47,10 @@ from rlbook.runs.storage.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
 PASSES = 10
-"""Over recorded data, of an agent whose own budget is one of steps in an environment."""
+"""The default number of passes over recorded data, for an agent whose own budget is in environment
+steps."""
 SAMPLER_CAP = 2.0
-"""The cap on importance weights where another program samples, unless one is given: verl's."""
+"""The default cap on importance weights if another program samples: verl's."""
 RATES = ("learning_rate", "alpha")
 """The hyper-parameters that are step sizes."""
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
@@ -62,14 +63,14 @@ class Request:
     agent: type[Agent]
     recipe: EnvRecipe
     options: RunOptions
-    """With what the preset says where the user said nothing."""
+    """The options, including those of the preset."""
     config: Any
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     """`config` as plain YAML types."""
     digests: dict[str, str] = field(default_factory=dict)
-    """Option → sha256 of what it named when the run was started."""
+    """Option → sha256 of the content that it referred to when the run was started."""
     earlier_budgets: tuple[dict[str, int], ...] = ()
-    """The budgets that the run was given before the present one."""
+    """The run's earlier budgets."""
 
     @classmethod
     def build(
@@ -200,8 +201,8 @@ class Request:
         new = budgets_of(self.options)
         if len(budget) != 1 or budget.keys() != new.keys():
             raise RequestError(
-                f"schedules can be held where both budgets count one thing, got {' and '.join(budget)}"
-                f" and {' and '.join(new)}; stretch the schedules instead"
+                "schedules can be held only where both budgets have the same unit, got "
+                f"{' and '.join(budget)} and {' and '.join(new)}; stretch the schedules instead"
             )
         (name,) = new
         changed: dict[str, Any] = {}
@@ -209,8 +210,8 @@ class Request:
             value = getattr(self.config, setting)
             if value is True or (setting in RATES and value(1.0) == 0.0):
                 raise RequestError(
-                    f"{setting} has brought the learning rate to 0 by {budget[name]:,} {name}; held"
-                    " there, nothing more would be learned: stretch the schedules instead"
+                    f"{setting} has lowered the learning rate to 0 by {budget[name]:,} {name}; "
+                    "held there, nothing more would be learned: stretch the schedules instead"
                 )
             changed[setting] = hold_schedule(value, budget[name] / new[name])
         config = dataclasses.replace(self.config, **changed)
@@ -248,8 +249,8 @@ class Request:
         for name in ("teacher", "reference", "start", "reward_model", *asked_on_the_way):
             if not isinstance(getattr(self.options, name), str | Path | None):
                 raise RequestError(
-                    f"a run in a folder must find its {name} again: give the folder of the"
-                    f" {name.replace('_', ' ')}'s run"
+                    f"a run in a folder must be able to reload its {name}: give the folder of "
+                    f"the {name.replace('_', ' ')}'s run"
                 )
         env_id = self.recipe.written_id
         named = {
@@ -356,7 +357,7 @@ def _with_network(held: object, network: Callable[..., Any]) -> dict[str, Any]:
     fields: dict[str, Any] = held if isinstance(held, dict) else {}
     if fields.get("network") != given:
         raise RequestError(
-            f"the run was made with network {fields.get('network')}, not with {given}"
+            f"the run was started with network {fields.get('network')}, not with {given}"
         )
     return {**fields, "network": network}
 
@@ -404,7 +405,8 @@ def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
     remaining fields, if any."""
     if spec.device is not None and asked.device not in (None, spec.device):
         raise RequestError(
-            f"device is {asked.device}, and the model's device {spec.device}; give one of the two"
+            f"device is {asked.device}, but the model's device is {spec.device}; give only one "
+            "of them"
         )
     if spec.dtype == FOUR_BIT and (asked.device or "cpu") == "cpu":
         raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
@@ -427,8 +429,8 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         refuse_data(agent)
     if asked.passes is not None and not fits and sources != ("data",):
         raise RequestError(
-            f"passes are counted over recorded data, and {name} was given none; give steps or"
-            " episodes"
+            f"passes are counted over recorded data, but {name} was given none; give steps or "
+            "episodes"
         )
     if asked.episodes is not None and (sources == ("data",) or fits):
         raise RequestError(
@@ -457,13 +459,13 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         asked.reward_model is None or asked.reward_caution < 0.0
     ):
         raise RequestError(
-            "reward_caution must be at least 0, and is for a reward_model; got"
-            f" {asked.reward_caution:g}"
+            "reward_caution needs a reward_model and must be at least 0, got "
+            f"{asked.reward_caution:g}"
         )
     if asked.bonus_coef is not None and (asked.exploration_bonus is None or asked.bonus_coef < 0.0):
         raise RequestError(
-            "bonus_coef must be at least 0, and is for an exploration_bonus; got"
-            f" {asked.bonus_coef:g}"
+            "bonus_coef needs an exploration_bonus and must be at least 0, got "
+            f"{asked.bonus_coef:g}"
         )
     for option in ("reward_model", "exploration_bonus"):
         if getattr(asked, option) is not None:
@@ -505,8 +507,8 @@ def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
 
 
 def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError if what the agent is to see has no effect on it, or its rewards cannot be
-    clipped."""
+    """Raises RequestError if preprocessing options have no effect on the agent, or its rewards
+    cannot be clipped."""
     name, sources = name_of(agent), agent.sources()
     if asked.read_masks is False and not agent.knows_env:
         raise RequestError(
@@ -516,9 +518,7 @@ def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
     if not used:
         return
     if "model" in sources:
-        raise RequestError(
-            f"{name} plans with the environment's model, on which {used[0]} has no effect"
-        )
+        raise RequestError(f"{name} plans with the environment's model, so {used[0]} has no effect")
     plays = "environment" in sources and (asked.data is None or "data" not in sources)
     for option in ("reward_clip", "episodic_life"):
         if getattr(asked, option) and not plays:

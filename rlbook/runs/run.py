@@ -1,4 +1,4 @@
-"""A run: what was asked, the agent, its log, and the folder they live in."""
+"""A run: the request, the agent, its log, and its folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from rlbook.runs.token_record import TokenRecorder
 
 STRETCH, HOLD = "stretch", "hold"
-"""What the schedules of a run do when its budget grows."""
+"""The possible behaviours of schedules when a run's budget grows."""
 SECONDS, SECONDS_LIMIT = "seconds.json", 10_000  # where the time went, and its bytes at most
 
 
@@ -83,8 +83,8 @@ class Run(RunViews):
         self._is_training = False
 
     def open(self) -> Run:
-        """Reads and starts what training needs and acting does not, such as recorded data; checks
-        that it is what the run was started with.
+        """Opens what training needs but acting does not, such as recorded data, and checks that it
+        is what the run was started with.
 
         Raises:
             RequestError: it cannot be read, or has changed, or the device is not here.
@@ -114,14 +114,14 @@ class Run(RunViews):
         return self
 
     def data_source(self) -> Data | None:
-        """What is learned from beside an environment, or in its place."""
+        """The source that is learned from besides, or instead of, an environment."""
         if isinstance(self._source, DataSource):
             return self._source.data
         shown = getattr(self.agent, "parts", Parts()).demonstrations
         return None if shown is None else shown()
 
     def claim(self, folder: Path) -> None:
-        """Takes a folder for this run: writes the first checkpoint, and then its config.
+        """Takes over a folder for this run: writes the first checkpoint, and then its config.
 
         Raises:
             RequestError: the folder already holds a run, another process writes it, or it cannot be
@@ -154,7 +154,7 @@ class Run(RunViews):
 
     def _write_log(self, log: MetricsLog) -> bool:
         """Writes the log of a run that had no folder. Returns whether its current state is its
-        best, since no earlier one can be saved any more."""
+        best, because earlier ones can no longer be saved."""
         for episode in self._episodes:
             log.episode(*episode)
         for report in self.metrics:
@@ -171,7 +171,7 @@ class Run(RunViews):
         quiet: bool | None = True,
         restored: State | None = None,
     ) -> Run:
-        """Trains until the budget is used up, from the start or from where `restored` stands.
+        """Trains until the budget is used up, from the start or from the `restored` state.
 
         Args:
             callbacks: called on the way; each may end the run.
@@ -220,7 +220,7 @@ class Run(RunViews):
         return self
 
     def _how_to_go_on(self) -> str:
-        """What to type after an interruption."""
+        """The command that continues after an interruption."""
         done, total, unit = done_and_total(self)
         stopped = f"stopped at {done:,} {unit}" + ("" if total is None else f" of {total:,}")
         if self.folder is not None:
@@ -228,7 +228,7 @@ class Run(RunViews):
         return f"{stopped}; to go on: import sys; run = sys.last_value.run; run.train()"
 
     def _check_idle(self) -> None:
-        """Raises RequestError while the run trains: a callback would train it inside itself."""
+        """Raises RequestError during training: a callback must not train its own run."""
         if self._is_training:
             raise RequestError("the run is training; a callback cannot train it as well")
 
@@ -266,8 +266,8 @@ class Run(RunViews):
         more = RunOptions(steps=steps, episodes=episodes, passes=passes).explicit_options()
         if not more and self._source.progress(self.request.budget) >= 1.0:
             raise RequestError(
-                f"the run has used its budget, {self._progress_text()}; say how much more:"
-                f" run.train({next(iter(budgets_of(self.request.options)), 'steps')}=…)"
+                f"the run has used its budget, {self._progress_text()}; give a larger budget: "
+                f"run.train({next(iter(budgets_of(self.request.options)), 'steps')}=…)"
             )
         taken = {
             "steps": self.steps,
@@ -281,7 +281,9 @@ class Run(RunViews):
         if self.folder is not None:
             return self.resume(**budget, callbacks=[hooks], quiet=quiet, schedules=schedules)
         if self.workers is not None:
-            raise RequestError("a run with workers goes on from its folder only; train it with out")
+            raise RequestError(
+                "a run with workers can be continued only from a folder; train it with out"
+            )
         if budget:
             self._extend(RunOptions(**budget), schedules)
         return self.complete(hooks, quiet=quiet)
@@ -313,14 +315,11 @@ class Run(RunViews):
         return folder
 
     def _save_as_it_is(self, folder: Path) -> None:
-        """Writes log and checkpoint of this moment of training to a folder that the run does not
-        take."""
+        """Writes the current log and checkpoint to a folder that the run does not take over."""
         if self.group is not None:
             raise RequestError("a run of several processes cannot be saved by a callback")
         if not self.agent.can_checkpoint:
-            raise RequestError(
-                "the agent is in the middle of a round; save it in on_report or on_evaluation"
-            )
+            raise RequestError("a round is in progress; save it in on_report or on_evaluation")
         check_saveable(self.agent)
         before = self.folder, self._sealed, self._log, self.reports.best
         ended = self._source.finished_episodes
@@ -333,7 +332,7 @@ class Run(RunViews):
             del ended[told:]
 
     def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
-        """What records the policy's actions, where that is asked for or was begun."""
+        """The recorder of the policy's actions, if that is requested or was started."""
         assert self.folder is not None
         if not self.request.options.inspect and not (self.folder / "tokens.jsonl").exists():
             return None
@@ -346,7 +345,7 @@ class Run(RunViews):
 
     @contextlib.contextmanager
     def _measure_time(self) -> Iterator[None]:
-        """Inside, it is measured where the time goes."""
+        """Within the context, the time is measured by activity."""
         start, clock = time.perf_counter(), self._source.clock
         self.seconds = {"evaluate": 0.0, "save": 0.0}
         try:
@@ -362,8 +361,8 @@ class Run(RunViews):
             self.seconds = parts | {"learn": max(0.0, rest)} | self.seconds
 
     def _write_seconds(self) -> None:
-        """Adds the seconds to those in the folder. They differ between runs, so they are not part
-        of the log or of a checkpoint."""
+        """Adds the seconds to those in the folder. They vary between runs, so they are not part of
+        the log or of a checkpoint."""
         if self.folder is None:
             return
         path = self.folder / SECONDS
@@ -376,7 +375,7 @@ class Run(RunViews):
             replace_file(path, json.dumps(total).encode() + b"\n")
 
     def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
-        """Drops what was logged after the checkpoint; it will be logged again, to the byte."""
+        """Removes what was logged after the checkpoint; it will be logged again, byte for byte."""
         try:
             log.truncate(state["report"]["log"], state["report"].get("log_sha256"))
         except ValueError as error:
@@ -399,8 +398,8 @@ class Run(RunViews):
         quiet: bool | None = None,
         schedules: str = STRETCH,
     ) -> Run:
-        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays
-        as it is.
+        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run is
+        not changed.
 
         Args:
             steps, episodes, passes: a new budget, counted from the run's beginning, larger than
@@ -434,8 +433,8 @@ class Run(RunViews):
         return self.complete(hooks, quiet=quiet, restored=state)
 
     def _follow(self, folder: Path) -> None:
-        """Of several processes that have read a checkpoint, all but the leader leave the folder to
-        it; the log ends for all of them where the checkpoint stands."""
+        """Among several processes that have read a checkpoint, leaves the folder to the leader; the
+        log is truncated at the checkpoint for all of them."""
         assert self.group is not None
         self.group.exchange_signals()  # all have read it
         if self.group.leads:
@@ -445,7 +444,7 @@ class Run(RunViews):
         self._episodes = [episode for episode in self._episodes if episode[0] <= self.steps]
 
     def _extend(self, budget: RunOptions, schedules: str) -> None:
-        """Gives the run a larger budget, and writes it down where there is a folder."""
+        """Gives the run a larger budget, and stores it if there is a folder."""
         if schedules not in (STRETCH, HOLD):
             hint = did_you_mean(schedules, (STRETCH, HOLD))
             raise RequestError(
@@ -484,7 +483,7 @@ class Run(RunViews):
             self._sealed = write_config(self.folder, config)
 
     def _replace_agent(self, request: Request) -> None:
-        """The same agent where it stands, made with other settings."""
+        """The same agent in its current state, with other settings."""
         if self.workers is not None:
             raise RequestError("schedules can be held by one worker only; leave workers out")
         check_saveable(self.agent)
@@ -510,7 +509,7 @@ def load(
     workers: int | None = None,
     inspect: int | None = None,
 ) -> Run:
-    """A run from its folder, ready to evaluate or to `resume`.
+    """Loads a run from its folder, ready to evaluate or to `resume`.
 
     Args:
         folder: a run folder.
@@ -555,5 +554,5 @@ def load(
 
 
 def _agent_in(request: Request, folder: Path) -> Agent:
-    """The agent of a run that `request` names, as much trusted as it."""
+    """The agent of a run that `request` names, trusted as much as the request."""
     return load(folder, allow_import=request.recipe.allow_import).agent

@@ -1,5 +1,4 @@
-"""What a run consists of, what a checkpoint holds of it, and how it is put back to where it was
-saved."""
+"""The parts of a run, what a checkpoint stores of them, and how they are restored."""
 
 from __future__ import annotations
 
@@ -33,15 +32,16 @@ if TYPE_CHECKING:
 
 REPORTS = 100  # in a run; a planner reports every sweep
 SOMETIMES = (ACTION_MASK, UNSCORED)
-"""What an interaction keeps where there is some of it; it checks them itself."""
+"""Optional parts of an interaction's state; it checks them itself."""
 
 
 @dataclass
 class Reports:
-    """What a run has collected since its last report, where that stood, and the best evaluation."""
+    """The metrics collected since the last report, the position of that report, and the best
+    evaluation."""
 
     sums: dict[str, list[float]] = field(default_factory=dict)
-    """Of each metric: total, count."""
+    """For each metric: total, count."""
     marks: int = 0
     """The index of the last report, in `REPORTS`-ths of the budget; above `REPORTS` the run has
     ended."""
@@ -49,14 +49,14 @@ class Reports:
     """Step and score of the best evaluation."""
 
     def collect(self, metrics: Metrics | Totals) -> tuple[str, float] | None:
-        """Adds the metrics of one item; the last that is not finite, if there is one."""
+        """Adds the metrics of one item; returns the last non-finite one, if there is any."""
         strange = None
         try:
             items = metrics.items()
         except AttributeError:
             raise TrainingError(
-                "learn returns a dict of numbers to log, {} where nothing was learned, and plan and"
-                f" fit yield such dicts; got {metrics!r:.60}"
+                "learn must return a dict of numbers to log, {} where nothing was learned, "
+                f"and plan and fit must yield such dicts; got {metrics!r:.60}"
             ) from None
         for name, item in items:
             value, count = item if isinstance(item, tuple) else (item, 1)
@@ -73,7 +73,7 @@ class Reports:
         return strange
 
     def means(self) -> dict[str, float]:
-        """Of what was collected; the next report begins with nothing."""
+        """The means of what was collected; the next report starts empty."""
         found = {name: total / count for name, (total, count) in self.sums.items()}
         self.sums = {}
         return found
@@ -84,7 +84,7 @@ class Reports:
 
 
 class RunState:
-    """What a run is made of."""
+    """The parts of a run."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class RunState:
     ) -> None:
         self.request, self.agent, self._source = request, agent, source
         self.notes = notes
-        """What was done to make the environment suit the agent, and where the run learns from."""
+        """The adaptations of the environment to the agent, and what the run learns from."""
         self.workers = workers
-        """The processes that step the environments, where this one does not."""
+        """The processes that step the environments, if this one does not."""
         self.folder: Path | None = None
-        """Where it is kept; None in a process that leaves the writing to another one."""
+        """Its folder; None in a process that leaves the writing to another one."""
         self.written_elsewhere = False
         """Whether it has a folder that another process writes."""
         self.metrics: list[dict[str, Any]] = []
@@ -129,12 +129,12 @@ class RunState:
 
     @property
     def model(self) -> TabularMDP | None:
-        """The environment's exact model, where it is known."""
+        """The environment's exact model, if it is known."""
         return self._source.model
 
     @property
     def passes(self) -> float:
-        """Passes over recorded data."""
+        """The number of passes over recorded data."""
         return self._source.passes
 
     @property
@@ -153,8 +153,7 @@ class RunState:
         return [episode[2] for episode in [*self._episodes, *self._source.finished_episodes]]
 
     def write_checkpoint(self, *, best: bool = False) -> None:
-        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best
-        so far.
+        """Writes a checkpoint, if there is a folder. `best` marks it as the best so far.
 
         Raises:
             TrainingError: it could not be written; the earlier ones stay.
@@ -183,7 +182,8 @@ class RunState:
             self._add_note(f"trained with {in_words(found)}, {changes}")
 
     def _state(self, log: MetricsLog) -> State:
-        """The agent, where the data come from, and what was collected since the last report."""
+        """The state of the agent and of its data source, and what was collected since the last
+        report."""
         report = {
             "sums": self.reports.sums,
             "marks": self.reports.marks,
@@ -199,8 +199,8 @@ class RunState:
         }
 
     def _restore(self, step: int, state: State, *, source: bool) -> None:
-        """Puts everything where `state` has it; without `source` environment and data are left alone,
-        as evaluation needs no more.
+        """Restores everything from `state`; without `source`, environment and data are not
+        restored, which is enough for evaluation.
 
         Raises:
             CheckpointError: it is none of this run's.
@@ -221,7 +221,7 @@ class RunState:
             self.agent.progress = self._source.progress(self.request.budget)
             self.reports.marks = _marks(self.agent.progress, report)
             if self.steps != step:
-                raise StateError(f"it is of step {step} and says that {self.steps} were taken")
+                raise StateError(f"it is named step {step}, but records {self.steps} steps")
         except TrainingError:
             raise
         except Exception as error:  # whatever a state may make of those who read it
@@ -231,8 +231,8 @@ class RunState:
             ) from error
 
     def _check(self, state: State) -> None:
-        """Raises StateError unless a saved state is one of this run's. An agent that has learned is no
-        measure of how one begins."""
+        """Raises StateError unless a saved state matches this run's. A trained agent does not show
+        what a new agent's state looks like."""
         env = self._source.interaction.env if isinstance(self._source, EnvironmentSource) else None
         if env is None:
             seen, taken = None, None
@@ -253,7 +253,7 @@ class RunState:
                 check_shown(interaction.env.observation_space, state["source"]["obs"], "source/obs")
 
     def _read_log(self) -> None:
-        """The metrics and the episodes that its folder has.
+        """Reads the metrics and the episodes from its folder.
 
         Raises:
             CheckpointError: the log is damaged.

@@ -1,4 +1,4 @@
-"""The tokenizer that a run has trained, as a file of its folder.
+"""A run's trained tokenizer, as a file in its folder.
 
     config.yaml         env_kwargs: {tokenizer: bpe, vocab_size: 512}; digests: {env.tokenizer: …}
     tokenizer.json      what was learned, with this sha256
@@ -24,7 +24,7 @@ DIGEST = "env.tokenizer"
 
 
 def write_tokenizer(folder: Path, request: Request) -> None:
-    """Writes the tokenizer that the environment of a request was asked for, if it was."""
+    """Writes the tokenizer that the environment of a request uses, if it was trained."""
     if request.recipe.kwargs.get("tokenizer") is None:
         return
     rules: Any = getattr(request.recipe.make().unwrapped, "rules", None)
@@ -47,7 +47,7 @@ def with_tokenizer(folder: Path, request: Request) -> Request:
         found = read_file(path, LIMIT)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{folder} lacks {FILE}, without which nobody knows what its token ids stand for."
+            f"{folder} lacks {FILE}, without which its token ids cannot be decoded."
         ) from None
     if hashlib.sha256(found).hexdigest() != digest:
         refuse(path, "it is not the tokenizer that the run was started with")

@@ -68,8 +68,8 @@ class RunViews(RunState):
             raise WrongObservation(f"{error}{self._where_seen(observation)}") from None
 
     def _where_seen(self, observation: Elements) -> str:
-        """Ends the sentence about an observation that gymnasium's form of the environment shows,
-        where the agent sees another one."""
+        """The end of the message about an observation in gymnasium's form, if the agent sees a
+        different one."""
         from rlbook.envs.space_batches import is_batch
 
         recipe = self.request.recipe
@@ -81,12 +81,12 @@ class RunViews(RunState):
             return ""
         made = "" if recipe.preprocessing.is_used else f", as rlbook.make({recipe.id!r}) does"
         return (
-            "; gymnasium.make shows that, and the agent sees something else of it: act in"
-            f" run.make_env(), which shows what the agent takes{made}"
+            "; that is the observation of gymnasium.make, but the agent sees a different one: "
+            f"use run.make_env(), which shows what the agent expects{made}"
         )
 
     def make_env(self) -> gymnasium.Env:
-        """Makes an environment as evaluation has it, to act in with `predict`: with the run's
+        """Makes an environment as used in evaluation, for use with `predict`: with the run's
         arguments and its preprocessing of images, such as stacked frames."""
         return self.request.recipe.for_evaluation().make()
 
@@ -98,7 +98,7 @@ class RunViews(RunState):
 
     @known_keywords
     def plot(self, out: str | Path | None = None, *, smooth: int = 1) -> Figure:
-        """Draws the learning curve, and writes it where `out` says (.png, .svg or .pdf); see
+        """Draws the learning curve, and writes it to `out` (.png, .svg or .pdf); see
         `rlbook.plots.plot_curves`."""
         return _package().plots.plot_curves(self, out, smooth=smooth)
 
@@ -111,7 +111,7 @@ class RunViews(RunState):
         gif: str | Path | None = None,
         render_mode: str | None = None,
     ) -> Any:
-        """Shows greedy episodes: as a film in a notebook's cell, in the terminal elsewhere.
+        """Shows greedy episodes: as a film in a notebook's cell, otherwise in the terminal.
 
         Args:
             episodes: how many (1; of a language model 5 prompts).

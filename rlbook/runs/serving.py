@@ -25,7 +25,7 @@ def open_served_model(
     device: str = "cpu",
     allow_import: bool = False,
 ) -> ServedModel:
-    """The language model in a folder, ready to be served; a run's adapter is added to its model.
+    """The language model in a folder, ready to be served; a run's adapter is merged into its model.
 
     Args:
         folder: a run's, or a Hugging Face folder.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Adapted = AdaptedEnv | AdaptedVectorEnv
 CHAT = "Chat-v0"
 BONUS_COEF = 0.1
-"""The size of an exploration bonus, where none is named, in reward units."""
+"""The default size of an exploration bonus, in reward units."""
 
 
 class Ready(NamedTuple):
@@ -57,7 +57,7 @@ class Ready(NamedTuple):
     agent: Agent
     source: Source
     notes: tuple[str, ...]
-    """What was done to make the environment suit the agent, and where the run learns from."""
+    """The adaptations of the environment to the agent, and what the run learns from."""
 
 
 def set_up(
@@ -74,8 +74,8 @@ def set_up(
         asked_library()
     if workers is not None and request.recipe.make_native_vector(1) is not None:
         raise RequestError(
-            f"{request.recipe.name} steps all its copies at once in one process; workers must be 1,"
-            f" got {workers.count}"
+            f"{request.recipe.name} steps all its copies together in one process; workers must "
+            f"be 1, got {workers.count}"
         )
     model = agent_of("reward_model", request.options.reward_model, load)
     try:
@@ -109,13 +109,13 @@ def set_up(
 
 
 def _rate_note(config: Any) -> tuple[str, ...]:
-    """A note where a schedule of the learning rate is multiplied by what falls to 0 anyway."""
+    """A note if a schedule of the learning rate is combined with annealing to 0."""
     rate = getattr(config, "learning_rate", None)
     if not isinstance(rate, Schedule) or not getattr(config, "anneal_learning_rate", False):
         return ()
     return (
-        f"the learning rate is {rate} times the share of training that is left, because"
-        " anneal_learning_rate is true; anneal_learning_rate=False leaves the schedule alone",
+        f"the learning rate is {rate} times the remaining fraction of training, because "
+        "anneal_learning_rate is true; anneal_learning_rate=False keeps the schedule unchanged",
     )
 
 
@@ -156,7 +156,7 @@ def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
 
 
 def _replay_note(agent: Agent) -> tuple[str, ...]:
-    """A note on the room that a replay buffer of images takes, if it is worth mentioning."""
+    """A note on the memory that a replay buffer of images takes, if it is worth mentioning."""
     replay: Any = getattr(agent, "replay", None)
     frames = getattr(replay, "frames", None)
     note = "" if frames is None else frames.note(replay.capacity)
@@ -173,8 +173,8 @@ def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
 
 
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
-    """The agent's training environment; its rewards come from `model`, if given, and are clipped
-    where that is asked for."""
+    """The agent's training environment; its rewards come from `model`, if given, and are clipped if
+    requested."""
     env = _paid_environment(request, model, workers)
     if not request.options.reward_clip:
         return env
@@ -212,7 +212,7 @@ def _paid_environment(request: Request, model: Agent | None, workers: Workers | 
 def _vector(
     request: Request, model: Agent | None, workers: Workers | None, num_envs: int
 ) -> AdaptedVectorEnv:
-    """So many training environments of an agent that has several."""
+    """The parallel training environments of an agent that has several."""
     env = adapted_vector(request.agent, request.recipe, num_envs, request.config, workers)
     _check_named(model, env.env)
     adaptation, bonus = env.adaptation, _bonus(request, env.env.single_observation_space)
@@ -226,7 +226,7 @@ def _vector(
 
 
 def _bonus(request: Request, space: Space) -> LearnedReward | None:
-    """The exploration bonus that was asked for, for observations of this space.
+    """The requested exploration bonus, for observations of this space.
 
     Raises:
         RequestError: several processes share the environments, each of which would count alone.
@@ -306,8 +306,8 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         )
     if agent.rollout == "episodes" and request.options.episodic_life:
         raise RequestError(
-            f"{request.algorithm} learns from whole episodes, which a lost life does not end;"
-            " leave episodic_life out"
+            f"{request.algorithm} learns from whole episodes, which do not end with a lost life; "
+            "leave out episodic_life"
         )
     rng, longest = rng_for(request.seed, "environment"), training_limit(request.recipe)
     if isinstance(env, AdaptedEnv):
@@ -324,8 +324,8 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     if longest < ENDLESS:
         notes += (
             (
-                f"{request.recipe.name} has no time limit; a training episode is cut after"
-                f" {longest:,} steps"
+                f"{request.recipe.name} has no time limit; training episodes are cut off after "
+                f"{longest:,} steps"
             ),
         )
         notes += (
@@ -341,7 +341,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
 
 
 def _made_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agent:
-    """The agent of a run.
+    """The agent of a run, newly made.
 
     Raises:
         RequestError: a class of the user's whose `__init__` takes other arguments than `Agent`'s,
@@ -369,11 +369,11 @@ def _model_notes(request: Request) -> tuple[str, ...]:
     from rlbook.llm.models.sizes import size_preset
 
     if not has_weights(folder):
-        return (f"model: new weights, drawn from the seed; {folder} has none",)
+        return (f"model: random weights from the seed, because {folder} has none",)
     chosen = {**vars(request.options), **vars(request.config)}
     by_size = size_preset(folder, request.options.model, request.agent)
     told = ", ".join(f"{name} {value}" for name, value in by_size.items() if chosen[name] == value)
-    return (f"model: its size chose {told}",) if told else ()
+    return (f"model: defaults for its size: {told}",) if told else ()
 
 
 def _accepted_parts(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
@@ -391,7 +391,7 @@ def _accepted_parts(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
     for name in kind.uses:
         if getattr(parts, name) != getattr(Parts, name):
             raise RequestError(
-                f"{kind.__name__}.__init__ takes no parts, so {name} cannot be given to it"
+                f"{kind.__name__}.__init__ has no argument parts, so {name} cannot be given"
             )
     return {}
 
@@ -416,17 +416,17 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
 
 
 def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) -> None:
-    """Raises RequestError if recorded actions of this shape are none of the environment's."""
+    """Raises RequestError if recorded actions of this shape do not fit the environment."""
     space = getattr(env, "single_action_space", env.action_space)
     if recorded != space.shape:
         raise RequestError(
-            f"{request.algorithm} cannot learn from these data: their actions have shape"
-            f" {list(recorded)}, and those of {request.recipe.name} {list(space.shape or ())}"
+            f"{request.algorithm} cannot learn from these data: their actions have shape "
+            f"{list(recorded)}, but those of {request.recipe.name} have {list(space.shape or ())}"
         )
 
 
 def _check_settings(agent: Agent, data: Data) -> Data:
-    """The data. Raises RequestError if the agent's settings do not go with them."""
+    """Returns the data. Raises RequestError if the agent's settings do not fit them."""
     with request_errors():
         agent.check_data(data)
     return data
@@ -442,17 +442,17 @@ def _with_columns(kind: str) -> str:
 def _prompts_hint(request: Request) -> str:
     """Where prompts belong, for an agent that answers them itself."""
     plays = request.recipe.name == CHAT and "environment" in request.agent.sources()
-    return "; rows whose prompts it is to answer are env.data" if plays else ""
+    return "; rows with prompts to answer are given as env.data" if plays else ""
 
 
 def _prompts_note(request: Request) -> tuple[str, ...]:
-    """A note that evaluation asks other prompts than those of the recorded rows."""
+    """A note that evaluation uses other prompts than the recorded rows."""
     named = {"task", "function", "data"} & set(request.recipe.kwargs)
     if request.recipe.name != CHAT or named or not isinstance(request.options.data, str | Path):
         return ()
     return (
-        "evaluation asks sums, the task of Chat-v0 where none is named; env.data names a file whose"
-        " prompts it is to ask",
+        "evaluation asks sums, the default task of Chat-v0; env.data names a file with other "
+        "prompts",
     )
 
 
@@ -496,8 +496,8 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         _check_actions(request, env, data.rows.action.shape[1:])
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
-            f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, and the data"
-            f" are {_with_columns(type(data).__name__)}{_prompts_hint(request)}"
+            f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, but the "
+            f"data are {_with_columns(type(data).__name__)}{_prompts_hint(request)}"
         )
     data.shuffle(rng_for(request.seed, "data"))
     return data

@@ -28,15 +28,15 @@ class Source(ABC):
     """Yields the items of a run and tracks its progress."""
 
     unit: ClassVar[str]
-    """What `steps` counts, in the plural."""
+    """The unit of `steps`, in the plural."""
     reports_each: ClassVar[bool] = False
     """Whether each item is a line of the log, rather than a hundredth of the budget."""
     one_by_one: bool = False
-    """Whether each environment step is to be an item, where several could be taken at once."""
+    """Whether each environment step must be an item, even where several could be taken at once."""
     model: TabularMDP | None
-    """The environment's exact model, where it is known."""
+    """The environment's exact model, if it is known."""
     clock: LoopClock | None = None
-    """How long acting and stepping took, where there is an environment."""
+    """The time spent acting and stepping, if there is an environment."""
 
     @property
     @abstractmethod

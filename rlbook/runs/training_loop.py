@@ -1,5 +1,5 @@
-"""The loop of a run: items from its source, a report every hundredth of the budget, and every so
-often an evaluation and a checkpoint."""
+"""The loop of a run: items from its source, a report every hundredth of the budget, and evaluations
+and checkpoints at intervals."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ CHECKPOINTS = 10  # in a run, beside those of evaluations, of the start and of t
 
 
 class TrainingLoop:
-    """Trains a run until its budget is used up or it has reached what it is to stop at."""
+    """Trains a run until its budget is used up or it reaches its target return."""
 
     def __init__(self, run: RunState, callbacks: Callbacks) -> None:
         self.callbacks = callbacks
         self.silent = run._source.reports_each and not callbacks.on_report and run.folder is None
-        """Whether the reports are only read at the end."""
+        """Whether the reports are read only at the end."""
         self.trained, self.agent = run, run.agent
         self.source, self.reports = run._source, run.reports
         self.source.one_by_one = bool(callbacks.on_episode)
         self.noticed = len(self.source.finished_episodes)
-        """Episodes since the last report that the callbacks have been called for."""
+        """Episodes since the last report whose callbacks have been called."""
         self.strange: set[str] = set()
-        """The metrics of which a note says that they were not finite."""
+        """The metrics that a note has reported as not finite."""
         self.stopped = False
         """Whether a callback has asked to stop."""
         self.group = ProcessGroup.training
@@ -50,7 +50,7 @@ class TrainingLoop:
         self.exchanged = -1  # how many exchanges there were after the last item
 
     def run(self) -> None:
-        """Goes on until the run has ended."""
+        """Runs until training has ended."""
         if self.reports.is_ended:
             return
         self.trained._note_modifications()
@@ -73,8 +73,8 @@ class TrainingLoop:
             self._finish()
 
     def _obey_signals(self) -> None:
-        """Raises `Interrupted` after a signal; of several processes each does at the same item,
-        where all can be saved."""
+        """Raises `Interrupted` after a signal; several processes do so at the same item, where all
+        can be saved."""
         group, interrupts = self.group, self.trained._interrupts
         if group is None:
             interrupts()
@@ -86,7 +86,7 @@ class TrainingLoop:
             raise Interrupted([*interrupts.received, signal.SIGTERM][0])
 
     def _lead(self, function: Callable[[], T]) -> T:
-        """What a function returns; of several processes the leader runs it alone."""
+        """The result of a function; of several processes only the leader runs it."""
         if self.group is None:
             return function()
         try:
@@ -108,8 +108,8 @@ class TrainingLoop:
         self.noticed = len(ended)
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:
-        """Does for a planner's sweep what `collect` and `_report` do, in less time; False where
-        there is more to do than to note it."""
+        """Handles a planner's sweep as `collect` and `_report` would, in less time; returns False
+        if there is more to do."""
         if self.agent.progress >= 1.0 or not all(map(math.isfinite, metrics.values())):
             return False
         self.reports.marks = math.floor(self.agent.progress * REPORTS)
@@ -120,8 +120,8 @@ class TrainingLoop:
         return True
 
     def _check_state(self, name: str, value: float) -> None:
-        """A number in the log may be NaN where nothing is wrong (a variance of one sample), which
-        is said of the agents that do not come with rlbook; a weight may not."""
+        """Checks for NaN. A metric may be NaN although nothing is wrong (a variance of one sample),
+        which is noted for agents that are not part of rlbook; a weight may not."""
         if not type(self.agent).__module__.startswith("rlbook.") and name not in self.strange:
             self.strange.add(name)
             self.trained._add_note(
@@ -138,13 +138,13 @@ class TrainingLoop:
             ) from error
 
     def _is_due(self) -> bool:
-        """Whether a report is; the last one is `_finish`'s."""
+        """Whether a report is due; `_finish` makes the last one."""
         if self.agent.progress >= 1.0 or not self.agent.can_checkpoint:
             return False
         return self.source.reports_each or self.agent.progress * REPORTS >= self.reports.marks + 1
 
     def _report(self) -> None:
-        """One line of the log; every so often an evaluation and a checkpoint."""
+        """Writes a line of the log; at intervals also an evaluation and a checkpoint."""
         before, marks = self.reports.marks, math.floor(self.agent.progress * REPORTS)
         due = self._lead(partial(self._evaluation_due, before, marks))
         evaluation = self._evaluate() if due else {}
@@ -160,7 +160,7 @@ class TrainingLoop:
         self.trained.seconds["save"] += time.perf_counter() - start
 
     def _finish(self) -> None:
-        """The last line of the log, evaluation and checkpoint."""
+        """Writes the last line of the log, evaluation and checkpoint."""
         evaluation = self._evaluate(last=True)
         start = time.perf_counter()
         self.reports.marks = REPORTS + 1
@@ -176,7 +176,7 @@ class TrainingLoop:
         self.trained.seconds["save"] += time.perf_counter() - start
 
     def _tell(self, evaluation: Metrics) -> None:
-        """Calls the callbacks for a report, and for the evaluation in it."""
+        """Calls the callbacks for a report, and for its evaluation."""
         moments = ["on_report"] + (["on_evaluation"] if "eval_return" in evaluation else [])
         for moment in moments:
             self.stopped |= self._lead(partial(self.callbacks.stop, moment, self.trained))
@@ -190,8 +190,8 @@ class TrainingLoop:
         return crosses(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
 
     def _evaluate(self, *, last: bool = False) -> Metrics:
-        """On the way an evaluation may be shortened; the `last` one never is, nor where a return
-        decides when training ends."""
+        """Evaluates the agent. During training this may be shortened; the `last` one never is, nor
+        if a return decides when training ends."""
         if self.trained.request.eval_every == 0:
             return {}
         start = time.perf_counter()
@@ -226,7 +226,7 @@ class TrainingLoop:
         return exact_evaluation_of(self.agent, self.trained.model)
 
     def _write(self, found: Metrics) -> bool:
-        """Logs what happened since the last report. True where the evaluation is the best so
+        """Logs what happened since the last report. Returns whether the evaluation is the best so
         far."""
         run, finished = self.trained, self.source.finished_episodes
         for note in self.source.notes:
@@ -251,7 +251,7 @@ class TrainingLoop:
         return self._is_best(found.get("eval_return"))
 
     def _is_best(self, score: float | None) -> bool:
-        """Whether an evaluation is the best so far; of equal ones the last."""
+        """Whether an evaluation is the best so far; the last one among ties."""
         best = self.reports.best
         if score is None or not self.agent.may_be_best or (best is not None and score < best[1]):
             return False
@@ -259,7 +259,7 @@ class TrainingLoop:
         return True
 
     def _record(self) -> None:
-        """Notes what the policy does now, where that is recorded."""
+        """Records the policy's current actions, if that is requested."""
         if self.trained._recorder is not None or self.group is not None:
             self._lead(self._record_tokens)
 

@@ -40,7 +40,7 @@ import struct
 import sys
 
 UNCONFINED = 77
-"""The exit code where the kernel does not offer what was asked for."""
+"""The exit code if the kernel does not support the requested isolation."""
 ARCHITECTURE = 0xC000003E  # AUDIT_ARCH_X86_64: the numbers below are of this machine's system calls
 ALLOWED = {
     "read": 0,
@@ -98,7 +98,7 @@ ALLOWED = {
     "rseq": 334,
     "faccessat2": 439,
 }
-"""System calls that concern this process alone, or ask."""
+"""System calls that affect only this process, or only query information."""
 # SECCOMP_RET_ALLOW, _ERRNO and _KILL_PROCESS
 PERMIT, REFUSE, KILL = (
     0x7FFF0000,
@@ -167,7 +167,7 @@ CHECKED = {
     (293, "pipe2"): none_of(1, os.O_EXCL),  # O_NOTIFICATION_PIPE
     (435, "clone3"): [(RETURN, 0, 0, REFUSE | 38)],  # ENOSYS: the C library falls back to clone
 }
-"""System calls that are allowed with some arguments only."""
+"""System calls that are allowed only with some arguments."""
 NO_NEW_PRIVILEGES, DIE_WITH_PARENT = 38, 1  # of prctl
 NEW_MOUNTS, NEW_USERS = 0x00020000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER
 BIND, RECURSIVE, PRIVATE = 0x1000, 0x4000, 0x40000  # of mount
@@ -180,7 +180,7 @@ PLACES = [
     "/usr/share/zoneinfo",
     "/etc/localtime",
 ]
-"""What a program may read: Python's own folders and the system's libraries."""
+"""The paths that a program may read: Python's own folders and the system's libraries."""
 NOBODY = 65534
 THREADS = 64
 

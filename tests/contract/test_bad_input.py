@@ -449,7 +449,7 @@ def test_a_disk_that_is_full_at_step_0_is_named(
     )
     assert (
         capsys.readouterr().err.splitlines()[-1]
-        == f"rlbook: {reason}; no checkpoint was written before"
+        == f"rlbook: {reason}; no earlier checkpoint was written"
     )
 
 

@@ -700,7 +700,7 @@ def test_a_file_size_limit_ends_the_run_with_one_line(empty_folder: Path) -> Non
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (
         "file too large" in done.stderr.splitlines()[-1].lower()
-        and "no checkpoint was written before" in done.stderr.splitlines()[-1]
+        and "no earlier checkpoint was written" in done.stderr.splitlines()[-1]
     )
     assert list((empty_folder / "a" / "checkpoints").iterdir()) == []
 
@@ -907,20 +907,22 @@ def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None
         assert json.loads(lines[-1])["step"] == 60, "nothing was printed into the run's files"
         assert "Traceback" not in errors[name] and "Exception ignored" not in errors[name]
     assert (
-        "the run is finished and in full; the result was not printed (no space left on device)"
+        "the run is finished and stored in full; the result could not be printed (no space left on device)"
         in errors["full"]
     )
-    assert errors["explained"] == "rlbook: the result was not printed (no space left on device)\n"
+    assert (
+        errors["explained"] == "rlbook: the result could not be printed (no space left on device)\n"
+    )
 
 
 @pytest.mark.slow
 def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
     train = "rlbook train q_learning Maze-v0 --steps 60 --eval-every 0 --json --out"
-    lost, closed = "the result was not printed", "(standard output is closed)"
+    lost, closed = "the result could not be printed", "(standard output is closed)"
     expected = {
-        f"{train} closed >&-": f"the run is finished and in closed; {lost} {closed}",
+        f"{train} closed >&-": f"the run is finished and stored in closed; {lost} {closed}",
         f"{train} full >/dev/full": (
-            f"the run is finished and in full; {lost} (no space left on device)"
+            f"the run is finished and stored in full; {lost} (no space left on device)"
         ),
         "rlbook evaluate closed --episodes 2 --json >&-": f"{lost} {closed}",
         "rlbook evaluate closed --episodes 2 --json | true": f"{lost} (broken pipe)",

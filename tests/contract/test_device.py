@@ -414,6 +414,6 @@ def test_a_subclass_without_parts_trains_and_is_given_none_in_silence(
     assert rlbook.train(AsItWas, "Maze-v0", steps=64, num_envs=4, rollout_steps=16).steps == 64
     monkeypatch.setattr("rlbook.runs.parts.device_of", lambda name: name or "cpu")
     with pytest.raises(
-        RequestError, match=r"AsItWas.__init__ takes no parts, so device cannot be given to it"
+        RequestError, match=r"AsItWas.__init__ has no argument parts, so device cannot be given"
     ):
         rlbook.train(AsItWas, "Maze-v0", steps=64, device="cuda")

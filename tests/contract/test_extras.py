@@ -176,9 +176,7 @@ def test_a_minigrid_is_shown_as_planes_or_as_it_is(env: str) -> None:
     with pytest.raises(RequestError, match="view must be one of planes, image, got 'words'"):
         rlbook.make(env, view="words")
     run = rlbook.train("ppo", env, steps=8, num_envs=1, rollout_steps=8, eval_every=0)
-    with pytest.raises(
-        ValueError, match=rf"act in run.make_env\(\).* as rlbook.make\('{env}'\) does"
-    ):
+    with pytest.raises(ValueError, match=rf"use run.make_env\(\).* as rlbook.make\('{env}'\) does"):
         run.predict(gymnasium.make(env).reset(seed=0)[0])
     assert planes.action_space.contains(run.predict(seen))
     run = rlbook.train(

@@ -93,7 +93,7 @@ def test_an_environment_of_ones_own_is_given_as_its_class_or_a_function(corridor
     with pytest.raises(rlbook.RequestError, match=r"Corridor.*unexpected keyword argument 'size'"):
         rlbook.train("q_learning", corridor.Corridor, steps=20, env_kwargs={"size": 2})
     with pytest.raises(
-        rlbook.RequestError, match=r"must give a gymnasium\.Env, and int gave a int"
+        rlbook.RequestError, match=r"must make a gymnasium\.Env, but int made a int"
     ):
         rlbook.train("q_learning", int, steps=20)  # type: ignore[arg-type]
 

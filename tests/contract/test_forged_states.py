@@ -195,11 +195,11 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         (
             f"{ROWS}/action",
             filled(99),
-            r"agent/replay/rows/action holds something that is not an action of Discrete\(4\)",
+            r"agent/replay/rows/action holds a value that is not an action of Discrete\(4\)",
         ),
-        (f"{ROWS}/action", filled(-1), "something that is not an action"),
-        (f"{ROWS}/action", lambda kept: kept.double(), "something that is not an action"),
-        (f"{ROWS}/action", None, "something that is not an action"),
+        (f"{ROWS}/action", filled(-1), "a value that is not an action"),
+        (f"{ROWS}/action", lambda kept: kept.double(), "a value that is not an action"),
+        (f"{ROWS}/action", None, "a value that is not an action"),
         (f"{ROWS}/obs", lambda kept: kept[:, :-1].clone(), "is not an observation"),
         (f"{ROWS}/next_obs", filled(NAN), "NaN"),
         (f"{ROWS}/reward", lambda kept: kept.double(), "reward must be float32"),
@@ -223,8 +223,8 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("report/progress", HUGE, "64 bits"),
     ],
     "sac": [
-        (f"{ROWS}/action", lambda kept: kept.long(), "something that is not an action"),
-        (f"{ROWS}/action", lambda kept: kept[:, 0].clone(), "something that is not an action"),
+        (f"{ROWS}/action", lambda kept: kept.long(), "a value that is not an action"),
+        (f"{ROWS}/action", lambda kept: kept[:, 0].clone(), "a value that is not an action"),
         ("agent/optimizers/actor/steps", filled(-5.0), "not a number of steps"),
         ("agent/counts/0", -1, "below 0"),
         ("source/env/terminated", lambda flags: flags[:1], "terminated"),
@@ -235,7 +235,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ),
     ],
     "ppo": [
-        (f"{STEP}/action", filled(99), "something that is not an action"),
+        (f"{STEP}/action", filled(99), "a value that is not an action"),
         (f"{STEP}/obs", lambda obs: obs[:1], "is not an observation"),
         (
             "agent/rollout/log_probs/0",

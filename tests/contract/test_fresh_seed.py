@@ -23,7 +23,7 @@ def test_a_seed_of_none_is_drawn_said_and_kept_so_that_the_run_can_be_repeated(
     seed = one.request.seed
     # 2^-32 that two are equal
     assert 0 < seed < 2**32 and two.request.seed != seed
-    assert f"seed: {seed}, drawn anew because seed was None" in one.notes
+    assert f"seed: {seed}, drawn at random because seed was None" in one.notes
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["seed"] == seed
     assert walk(seed=seed).episode_returns == one.episode_returns
     assert walk(seed=seed).episode_lengths == one.episode_lengths

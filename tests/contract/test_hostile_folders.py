@@ -355,7 +355,7 @@ FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a counter of another step": (
         lambda state: state["source"].update(steps=2**62),
-        "it is of step 300 and says that 4611686018427387904",
+        "it is named step 300, but records 4611686018427387904",
     ),
     "a part that is missing": (lambda state: state["source"].pop("rng"), "source lacks 'rng'"),
     "a part too many": (lambda state: state["agent"].update(more=1), "agent has an unknown 'more'"),
@@ -425,7 +425,7 @@ COUNTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "outcomes out of order": (
         lambda state: state["counts"].update(keys=state["counts"]["keys"][::-1].copy()),
-        "keys must rise",
+        "keys must be strictly increasing",
     ),
     "fewer counts than outcomes": (
         lambda state: state["counts"].update(counts=state["counts"]["counts"][:-1]),
@@ -538,12 +538,12 @@ def test_the_doctor_says_what_is_wrong_and_changes_nothing(
 ) -> None:
     assert cli.main(["doctor", str(copy)]) == 0
     short = (
-        "budget too short: only 4 episodes have ended: nothing can be learned from so few; raise"
+        "budget too short: only 4 episodes have ended, which is too few to learn from; raise"
         " steps or episodes"
     )
     said = capsys.readouterr().out.splitlines()
-    assert said[:2] == [f"the files of {copy} are sound", short] and len(said) == 3
-    assert said[2].startswith("short of the optimum: greedy play comes to -100 of 3: ")
+    assert said[:2] == [f"the files of {copy} are undamaged", short] and len(said) == 3
+    assert said[2].startswith("short of the optimum: greedy play returns -100 of 3: ")
     with open(copy / "metrics.jsonl", "ab") as file:
         file.write(b"[]\n")
     (copy / "checkpoints" / "best.json").write_text('{"step": 7, "score": 1.0}')

@@ -320,7 +320,7 @@ def test_streams_taken_up_after_any_step_go_on_as_if_nothing_had_been(kind: str)
 
 
 def test_an_environment_that_resets_itself_is_refused() -> None:
-    with pytest.raises(ValueError, match="leave its resets to the loop"):
+    with pytest.raises(ValueError, match="the training loop resets"):
         VectorInteraction(SyncVectorEnv(counters(2)), np.random.default_rng(0))
     waiting = SyncVectorEnv(counters(2), autoreset_mode=AutoresetMode.DISABLED)
     with pytest.raises(ValueError, match="cannot let a finished environment wait"):

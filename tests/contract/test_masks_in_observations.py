@@ -355,7 +355,7 @@ def test_of_several_other_entries_the_agent_sees_them_all() -> None:
             return {**obs, "turn": 1}, info
 
     run = rlbook.train("a2c", Two(), steps=40, eval_every=0, hidden_sizes=(8,))
-    assert "the agent sees the rest alone" in run.notes[0]
+    assert "the agent sees only the rest" in run.notes[0]
     assert run.agent.adaptation is not None
     assert run.agent.adaptation.observation_space.shape == (5,)
     obs, _ = Two().reset(seed=0)

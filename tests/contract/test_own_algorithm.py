@@ -154,8 +154,8 @@ def test_an_agent_needs_no_hyper_parameters_and_no_budget() -> None:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (None, "learn returns a dict of numbers to log, .* got None"),
-        (3.0, "learn returns a dict of numbers to log, .* got 3.0"),
+        (None, "learn must return a dict of numbers to log, .* got None"),
+        (3.0, "learn must return a dict of numbers to log, .* got 3.0"),
         ({"loss": "high"}, "'loss' is to be logged, so it must be a number, got 'high'"),
         ({"loss": [1.0]}, r"'loss' is to be logged, .* got \[1.0\]"),
     ],
@@ -192,7 +192,7 @@ def test_what_is_no_agent_is_refused_with_the_reason() -> None:
         OddActions: r"OddActions.actions must be one of .*, got 'discreet'; did you mean 'discrete'",
         OddObservations: "OddObservations.observations must be one of 'index', .* got 'image'",
         NeverLearns: "NeverLearns never learns: it must define learn",
-        Incomplete: "Incomplete learns from what it does, so it must define act",
+        Incomplete: "Incomplete learns from its own actions, so it must define act",
         OddConfig: "OddConfig.Config must be a dataclass of hyper-parameters, got the class dict",
         OddBudget: "OddBudget.budget must name steps, episodes, passes or eval_every, got 'epochs'",
         int: "algorithm must be a name or a class derived from rlbook.Agent, got the class int",

@@ -274,7 +274,9 @@ def test_another_environment_is_evaluated_through_the_same_wrappers(tmp_path: Pa
 def test_predict_says_where_the_agent_sees_something_else_than_gymnasium_shows() -> None:
     run = clipped_run(frame_stack=2)
     plain, _ = gymnasium.make("LivesCorridor-v0").reset(seed=0)
-    with pytest.raises(ValueError, match=r"gymnasium.make shows that.*: act in run.make_env\(\)"):
+    with pytest.raises(
+        ValueError, match=r"that is the observation of gymnasium.make.*: use run.make_env\(\)"
+    ):
         run.predict(plain)
     with pytest.raises(ValueError, match=r"got an array of shape \(3,\)$"):
         run.predict(np.zeros(3))

@@ -244,7 +244,7 @@ def test_a_signal_ends_the_command_and_says_how_to_go_on(
         (
             "stages.pupil.expert",
             {"stage": "techer"},
-            r"stage pupil names 'techer', and no stage before it has that name; did you mean",
+            r"stage pupil names 'techer', but no earlier stage has that name; did you mean",
         ),
         (
             "stages.pupil.expert",
@@ -258,7 +258,11 @@ def test_a_signal_ends_the_command_and_says_how_to_go_on(
         ),
         ("stages.note.wrds", 3, r"stage note: notes:write: .*'wrds'.*it takes: run, words"),
         ("stages.note.make", "notes:right", r"notes:right of stage note' cannot be imported"),
-        ("stages.note.file", "../elsewhere", r"stage note: file must be a name without folders"),
+        (
+            "stages.note.file",
+            "../elsewhere",
+            r"stage note: file must be a file name without folders",
+        ),
         ("stages.extra", {"steps": 3}, r"stage extra must say one of train, make, export"),
         (
             "stages.model",
@@ -456,7 +460,7 @@ def test_a_run_that_the_recipe_did_not_start_is_refused(here: Path) -> None:
     shutil.rmtree(here / "run" / "teacher")
     rlbook.train("sarsa", "Maze-v0", steps=50, out=here / "run" / "teacher")
     with pytest.raises(
-        RequestError, match=r"was started with algorithm sarsa, and the recipe says q_learning"
+        RequestError, match=r"was started with algorithm sarsa, but the recipe says q_learning"
     ):
         run_recipe(own(), here / "run")
 

@@ -167,7 +167,9 @@ def test_a_learning_rate_is_not_held_at_zero(tmp_path: Path, capsys: Any) -> Non
         run.train(steps=400, schedules="hold")
     with pytest.raises(RequestError, match=r"one of 'stretch', 'hold', got 'holt'; did you mean"):
         run.train(steps=400, schedules="holt")
-    with pytest.raises(RequestError, match="both budgets count one thing, got steps and episodes"):
+    with pytest.raises(
+        RequestError, match="both budgets have the same unit, got steps and episodes"
+    ):
         short(anneal_learning_rate=False, clip="linear(0.2, 0.1)").train(
             episodes=100, schedules="hold"
         )
@@ -243,7 +245,7 @@ def test_a_window_needs_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    with pytest.raises(RequestError, match="needs a screen, and there is none"):
+    with pytest.raises(RequestError, match="needs a screen, but there is none"):
         short().watch(render_mode="human")
 
 

@@ -178,7 +178,7 @@ def test_two_runs_with_one_server_notice_it(server: RunningServer) -> None:
     sampler.load_weights(policy)
     other = RemoteSampler(server.url)
     other.load_weights(LanguageModelPolicy(small_llama(torch.Generator().manual_seed(1))))
-    with pytest.raises(TrainingError, match="weights that this run has not given it"):
+    with pytest.raises(TrainingError, match="weights that this run did not send"):
         asked = {"extra_body": {"return_token_ids": True}}
         sampler.complete([[1, 5, 14]], [4], 0, asked)
 

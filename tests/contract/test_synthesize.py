@@ -158,7 +158,10 @@ def test_a_server_that_is_not_there_costs_no_time_and_no_lines(
     assert "the server at http://127.0.0.1:9/v1 cannot be reached" in capsys.readouterr().err
     assert cli.main([*words, "--out", str(out), "--model", "any"]) == 1
     said = capsys.readouterr().out
-    assert "60 are missing: " in said and "cannot be reached; the same command goes on" in said
+    assert (
+        "60 are missing: " in said
+        and "cannot be reached; run the same command again to continue" in said
+    )
     assert out.read_bytes() == b""
 
 

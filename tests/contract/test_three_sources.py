@@ -134,7 +134,9 @@ def test_pairs_are_learned_from_as_data_not_as_the_rows_of_the_environment(tmp_p
     where: dict[str, Any] = {"env_kwargs": {"data": str(file)}, "eval_every": 0}
     with pytest.raises(RequestError, match=r"pairs\.jsonl holds pairs of answers.* --data "):
         rlbook.train("reward_model", "Chat-v0", **where)
-    with pytest.raises(RequestError, match=r"pairs\.jsonl holds pairs .* and dpo learns from all"):
+    with pytest.raises(
+        RequestError, match=r"pairs\.jsonl holds pairs .* so that dpo learns from all"
+    ):
         rlbook.train("dpo", "Chat-v0", **where)
     for judged in ({"env_kwargs": {"data": str(file), "reward": "length"}}, {"data": file}):
         rlbook.train("dpo", "Chat-v0", steps=1, num_envs=2, group_size=2, **where | judged)
@@ -165,7 +167,7 @@ def test_pairs_are_learned_from_as_data_not_as_the_rows_of_the_environment(tmp_p
             "q_learning",
             {"passes": 2},
             (
-                "passes are counted over recorded data, and q_learning was given none; give steps"
+                "passes are counted over recorded data, but q_learning was given none; give steps"
                 " or episodes"
             ),
         ),

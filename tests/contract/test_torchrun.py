@@ -28,7 +28,7 @@ from rlbook.runs.storage.checkpoints import latest
 
 PPO = ["-m", "rlbook", "train", "ppo", "CartPole-v1", "--num-envs", "4", "--rollout-steps", "32"]
 SHORT = ["--eval-episodes", "4", "--seed", "5"]
-LOST = "another of the 2 processes has ended, and no step can be taken without it"
+LOST = "another of the 2 processes has ended, so no further step can be taken"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_only_training_runs_in_several_processes(
     assert cli.main(["list"]) == 2
     assert "torchrun is for rlbook train; run rlbook list without it" in capsys.readouterr().err
     assert cli.main(["train", "ppo", "Maze-v0", "--seeds", "2"]) == 2
-    assert "leave torchrun or --seeds out" in capsys.readouterr().err
+    assert "leave out torchrun or --seeds" in capsys.readouterr().err
     launched.setenv("RANK", "1")  # the others are silent
     assert cli.main(["list"]) == 2
     assert capsys.readouterr().err == ""

@@ -267,7 +267,7 @@ def test_ctrl_c_leaves_a_search_that_goes_on(here: Path) -> None:
         (["tune", *SHORT, "--trial", "3"], ["'--trial'", "'--trials'"]),
         (["tune", *SHORT, "--fresh-seeds", "-1"], ["fresh_seeds must be", "-1"]),
         (["tune", *SHORT, "--resume"], ["--resume"]),
-        (["tune", "td_prediction", "Maze-v0"], ["td_prediction does not act for a return"]),
+        (["tune", "td_prediction", "Maze-v0"], ["td_prediction has no return"]),
         (["tune", "q_learning", "Maze-v9"], ["Maze-v9"]),
         (["tune", "sarsa", "Addition-v0"], ["sarsa"]),
         (["tune", *SHORT, "--cluster", "127.0.0.1:1"], ["luster"]),

@@ -260,13 +260,13 @@ def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
             "ppo",
             "Maze-v0",
             {"workers": 2},
-            "Maze-v0 steps all its copies at once in one process; workers must be 1, got 2",
+            "Maze-v0 steps all its copies together in one process; workers must be 1, got 2",
         ),
         (
             "grpo",
             "Addition-v0",
             {"workers": 2},
-            "Addition-v0 steps all its copies at once in one process; workers must be 1, got 2",
+            "Addition-v0 steps all its copies together in one process; workers must be 1, got 2",
         ),
         (
             "q_learning",

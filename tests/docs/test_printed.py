@@ -68,14 +68,14 @@ def test_elsewhere_the_doctor_may_name_other_faults_beside_the_one_of_the_sectio
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(PRINTED.Output.holds.__globals__, "rounded_by", lambda: "another processor")
-    shown = "the files are sound\ngradient zero: 3 of\n  the groups\n"
-    more = "the files are sound\nbudget too short: a\ngradient zero: 4 of the groups\n"
-    none = "the files are sound, and its log shows no known fault\n"
+    shown = "the files are undamaged\ngradient zero: 3 of\n  the groups\n"
+    more = "the files are undamaged\nbudget too short: a\ngradient zero: 4 of the groups\n"
+    none = "the files are undamaged, and its log shows no known problem\n"
     assert PRINTED.Output("", shown, more, "gradient zero").holds()
     assert not PRINTED.Output("", shown, none, "gradient zero").holds()
     assert not PRINTED.Output("", none, more, "gradient zero").holds()
     assert not PRINTED.Output("", none, more, "budget too short").holds()
-    assert PRINTED.Output("", none, "the files are sound\nbudget too short: a\n", "x").holds()
+    assert PRINTED.Output("", none, "the files are undamaged\nbudget too short: a\n", "x").holds()
 
 
 def test_numbers_are_compared_and_seconds_are_not() -> None:

@@ -116,7 +116,7 @@ def test_a_rate_stays_a_number_or_becomes_a_schedule_that_may_end_at_0():
 def test_only_an_algorithm_that_counts_visits_takes_an_inverse_schedule():
     assert Settings(alpha="inverse(1.0)").alpha == Inverse(1.0)
     assert refusal(epsilon="inverse(1.0)").startswith(
-        "epsilon cannot be inverse(1.0, 1.0): this algorithm counts no visits"
+        "epsilon cannot be inverse(1.0, 1.0): an inverse schedule depends on visit counts"
     )
 
 

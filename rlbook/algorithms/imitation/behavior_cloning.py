@@ -63,7 +63,7 @@ def cloning_update(
 
 
 def cloning_loss(policy: Policy, batch: Batch, *, config: OptimizerOptions) -> LossOutput:
-    """The share of some rows in -mean log π(a|s), in which padding has none; lower is better."""
+    """These rows' share of -mean log π(a|s), in which padding has weight 0; lower is better."""
     log_prob, _, _ = policy.evaluate(batch, entropy=False)
     loss = negative_log_likelihood_loss(log_prob, **batch.share)
     return LossOutput(loss, {"loss": loss.detach()})

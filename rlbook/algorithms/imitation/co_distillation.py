@@ -76,8 +76,8 @@ def co_distillation_update(
 def co_distillation_loss(
     policy: Policy, rows: StudentRows, *, config: CoDistillationConfig
 ) -> LossOutput:
-    """The share of some rows in what a student minimises: its own half's labels, and the other's
-    probabilities.
+    """These rows' share of a student's loss: cross-entropy with the labels of its own half, and the
+    divergence from the other student; lower is better.
 
     Args:
         policy: the student.
@@ -103,7 +103,7 @@ def co_distillation_loss(
 
 @dataclass
 class StudentRows:
-    """Recorded actions, and what one of the two students is to learn from them."""
+    """Recorded actions, and what one of the two students should learn from them."""
 
     batch: Batch  # [B] or [B, T]
     own: Tensor  # same shape, bool; True marks the student's half
@@ -144,7 +144,7 @@ class CoDistillationConfig(BehaviorCloningConfig):
         super().__post_init__()
         for name in ("packing", "micro_batch_size"):
             if getattr(self, name) is not None:
-                raise ValueError(f"{name} has no effect on two students; leave it out")
+                raise ValueError(f"{name} has no effect with two students; leave it out")
 
 
 class CoDistillation(BehaviorCloning):

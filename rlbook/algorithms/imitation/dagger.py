@@ -156,7 +156,7 @@ class DAgger(PolicyAgent):
         action_mask: NDArray[np.bool_] | None,
         memory: Any = None,
     ) -> Any:
-        """Where `predict` is asked there is no expert to follow."""
+        """Without an expert's advice: `predict` has none."""
         return super()._act_in_env(observation, False, action_mask, memory)
 
     def learn(self, step: Step) -> Metrics:
@@ -169,7 +169,7 @@ class DAgger(PolicyAgent):
         return self.update() | {"agreement": agreement, "labels": labels, "beta": beta}
 
     def update(self) -> Metrics:
-        """The gradient steps with everything that was labelled so far."""
+        """Gradient steps on everything labelled so far."""
         rate, data = self.anneal(), labelled_rows(self.obs[0], self.labels[0], *self.allowed)
         models = self.policy, self.optimizer
         found = dagger_update(*models, data, self.settings, self.shuffling, self.loss)

@@ -92,7 +92,7 @@ def distillation_update(
 def distillation_loss(
     policy: Policy, batch: Batch, *, config: DistillationConfig, teacher: Teacher, labelled: bool
 ) -> LossOutput:
-    """The share of some rows in α T² D - β log q(a|s); lower is better.
+    """These rows' share of α T² D - β log q(a|s); lower is better.
 
     Args:
         policy: the student, q.
@@ -148,7 +148,7 @@ class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.soft_coef and not self.hard_coef:
-            raise ValueError("soft_coef and hard_coef are both 0, and nothing would be learned")
+            raise ValueError("soft_coef and hard_coef are both 0, so nothing would be learned")
 
 
 class Distillation(PolicyAgent):
@@ -231,7 +231,7 @@ class Distillation(PolicyAgent):
             yield mean_metrics([step]) | {"learning_rate": rate}
 
     def update(self, batch: Batch) -> Metrics:
-        """The gradient steps with a round; returns the mean diagnostics."""
+        """Gradient steps on a round; returns the mean diagnostics."""
         rate, models = self.anneal(), (self.policy, self.teacher, self.optimizer)
         options: dict[str, Any] = {"labelled": self.guided, "loss": self.loss}
         found = distillation_update(*models, batch, self.settings, self.shuffling, **options)

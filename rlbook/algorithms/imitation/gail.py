@@ -83,7 +83,7 @@ def gail_update(
     rewards: Callable[[], Tensor] | None = None,
     loss: Callable[..., LossOutput] | None = None,
 ) -> Metrics:
-    """One round: a step of the discriminator, the rewards it pays, and PPO's update for them.
+    """One round: a discriminator step, the rewards that it assigns, and PPO's update on them.
 
     Args:
         policy, optimizer: π and its critic, changed in place.
@@ -133,7 +133,7 @@ def discriminator_update(
 def gail_discriminator_loss(
     discriminator: StepReward, batch: DiscriminatorBatch, *, config: GAILConfig
 ) -> LossOutput:
-    """What the discriminator minimises: its classification loss, and the gradient penalty."""
+    """The discriminator's loss: its classification loss plus the gradient penalty."""
     f = discriminator.score
     expert, policy = f(batch.expert), f(batch.policy)
     loss = discriminator_loss(expert, policy)
@@ -166,7 +166,7 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
-    refused = {"recurrent": "D compares single steps, in which what a memory holds does not show"}
+    refused = {"recurrent": "D compares single steps, which do not contain a memory's state"}
     # reward computed from D: f, -log(1 - D) or log D; each has a bias of its own, see above
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout
@@ -211,7 +211,7 @@ class GAIL(PPO):
         return self.policy.batch(self.rollout_data), {}
 
     def update(self, batch: Batch) -> Metrics:
-        """The discriminator's step on a rollout, and PPO's for what it pays."""
+        """The discriminator's step on a rollout, and PPO's step on the rewards from it."""
         rate, settings = self.anneal(), cast(GAILConfig, self.settings)
         learning = self.policy, self.optimizer, self.discriminator, self.judge
         metrics = gail_update(

@@ -32,13 +32,13 @@ def member_scores(network: RewardNetwork, episodes: Batch) -> Tensor:
 
 
 def episodes_of(batch: Preferences) -> Sequence[Batch]:
-    """The episodes of groups together, or the better and the worse ones of pairs."""
+    """The episodes of groups, or the better and the worse episodes of pairs."""
     return [batch.episodes] if isinstance(batch, RankedBatch) else batch[:2]
 
 
 def batch_scores(network: RewardNetwork, batch: Preferences) -> list[Tensor]:
     """`member_scores` of the groups' episodes, or of the better and the worse ones, for a gradient
-    step, in which several processes may compute them together: [K, B] each."""
+    step; several processes may compute them together: [K, B] each."""
 
     def scores(rows: Batch) -> Tensor:
         return member_scores(network, rows).T
@@ -47,8 +47,8 @@ def batch_scores(network: RewardNetwork, batch: Preferences) -> list[Tensor]:
 
 
 def order_pairs(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The scores of the better [P] and of the worse [P] of every pair in a batch; in a group, ties
-    make none."""
+    """The scores of the better [P] and of the worse [P] episode of every pair in a batch; ties in a
+    group make no pair."""
     if not isinstance(batch, RankedBatch):
         return scores[0], scores[1]
     (score, mask), level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]  # [B, G]

@@ -107,8 +107,8 @@ class RCE(PolicyAgent):
 
     @classmethod
     def num_random_episodes(cls, config: RCEConfig, minibatches: int) -> int:
-        """Random walks for the given number of minibatches, each group read as often as in the
-        default budget; at least one minibatch's.
+        """The number of random episodes for the given number of minibatches, so that each group is
+        read as often as in the default budget; enough for at least one minibatch.
         """
         groups = config.batch_size * minibatches // cls.budget["passes"]
         return config.candidates * max(config.batch_size, groups)

@@ -107,7 +107,7 @@ class RejectionSamplingConfig(PolicyOptions, AdamOptions, AverageOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep is None and self.threshold is None:
-            raise ValueError("keep and threshold are both none, and nothing would be rejected")
+            raise ValueError("keep and threshold are both none, so nothing would be rejected")
         if self.keep is not None and self.keep > self.group_size:
             raise ValueError(
                 f"keep must be at most group_size {self.group_size}, got {self.keep!r}"
@@ -148,7 +148,7 @@ class RejectionSampling(PolicyAgent):
         return metrics
 
     def update(self, batch: Batch) -> Metrics:
-        """The gradient steps with the episodes that were kept; returns the mean diagnostics."""
+        """Gradient steps on the selected episodes; returns the mean diagnostics."""
         rate, config = self.anneal(), self.settings
         models = self.policy, self.optimizer
         found = rejection_sampling_update(*models, batch, config, self.shuffling, self.loss)

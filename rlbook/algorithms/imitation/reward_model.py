@@ -105,7 +105,7 @@ def reward_model_loss(
     config: RewardModelConfig,
     averages: Sequence[Average] | None = None,
 ) -> LossOutput:
-    """The mean loss of the members, and how far the scores already agree with the order.
+    """The mean loss of the members, and how well the scores agree with the preferences.
 
     Args:
         network: r, of one member or several.
@@ -198,14 +198,15 @@ class RewardModel(Agent):
 
     @classmethod
     def num_random_episodes(cls, config: RewardModelConfig, minibatches: int) -> int:
-        """Random walks for the given number of minibatches, each pair read as often as in the
-        default budget. A walk is in four pairs or more; some have equal returns or are held out.
+        """The number of random episodes for the given number of minibatches, so that each pair is
+        read as often as in the default budget. A walk is in four pairs or more; some have equal
+        returns or are held out.
         """
         pairs = max(config.batch_size, config.batch_size * minibatches // cls.budget["passes"])
         return max(2, -(-pairs // 2))
 
     def held_out(self, data: Data) -> NDArray[np.int64]:
-        """The rows that are not learned from; the minibatches leave them out from here on."""
+        """Holds out rows from training; the minibatches leave them out from here on."""
         return data.hold_out(self.config.held_out, rng_for(self.seed, "held out"))
 
     def update(self, batch: Preferences) -> Metrics:
@@ -220,8 +221,8 @@ class RewardModel(Agent):
         return member_scores(self.network, episodes).mean(0)
 
     def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float | None:
-        """The share of pairs in these rows that the scores order as they were preferred; None where
-        all are ties."""
+        """The share of pairs in these rows whose scores are in the preferred order; None if all are
+        ties."""
         better, worse = self.ordered_scores(data, rows)
         return float(np.mean(better > worse)) if len(better) else None
 

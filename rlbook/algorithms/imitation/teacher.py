@@ -18,7 +18,7 @@ from rlbook.networks.policy import as_array
 
 
 class Teacher(Protocol):
-    """What a student needs of its teacher; a `Policy` has it."""
+    """What a student needs from its teacher; a `Policy` has it."""
 
     def initial_state(self) -> Any: ...
 

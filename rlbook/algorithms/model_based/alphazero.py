@@ -69,7 +69,7 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 def alphazero_targets(
     reward: Sequence[float], search_value: Sequence[float], bootstrap: float, discount: float
 ) -> list[float]:
-    """z of an episode's T states, backwards from its end: [T], in reward units.
+    """z of an episode's T states, computed backwards from its end: [T], in reward units.
 
     Args:
         reward: [T], of each step.
@@ -119,7 +119,7 @@ def alphazero_loss(
     center: float,
     deviation: float,
 ) -> LossOutput:
-    """How far v is from z, standardised, and p from π, of some states; lower is better."""
+    """The loss of v against the standardised z and of p against π; lower is better."""
     logits, value = network(batch.obs)
     value_loss = squared_value_loss(value, (batch.z - center) / deviation)
     policy_loss = cross_entropy_loss(torch.log_softmax(logits, dim=-1), batch.target)

@@ -62,7 +62,7 @@ def simulate(
 
 
 class NetworkSearchAgent(SearchAgent):
-    """Searches at every move with a network, by AlphaZero's hyper-parameters; learns nothing."""
+    """Searches at every move with a network, using AlphaZero's hyper-parameters; learns nothing."""
 
     uses = ("model",)
 
@@ -79,7 +79,7 @@ class NetworkSearchAgent(SearchAgent):
         self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator, own)
         self.estimates = NetworkEstimates(self.network, encode)
         self.discount = -config.gamma if self.alternates else config.gamma
-        """What the next state's value counts for the side that moves."""
+        """The factor of the next state's value for the side that moves."""
         self._noise: NDArray[np.float64] | None = None  # [A], at the root of the next search
         self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
 
@@ -124,7 +124,7 @@ class NetworkSearchAgent(SearchAgent):
     def expect(
         self, observation: object, allowed: ArrayLike | None = None
     ) -> tuple[list[float], float]:
-        """What the network says of one observation: P [A], 0 where not `allowed`, and V in reward
+        """The network's output for one observation: P [A], 0 where not `allowed`, and V in reward
         units. None: what the environment's own method allows, or everything.
         """
         if allowed is None and self._mask_of is not None:

@@ -63,7 +63,7 @@ def certainty_equivalence_update(
     steps: Sequence[tuple[Any, ...]],
     config: CertaintyEquivalenceConfig,
 ) -> tuple[NDArray[np.int64], TabularMDP, ValueIteration]:
-    """Counts some steps, and plans in the model that the counts make.
+    """Counts some steps, and plans in the model estimated from all counts.
 
     Args:
         counts: N(s, a, s') and the rewards, changed in place.
@@ -90,7 +90,7 @@ def certainty_equivalence_update(
 
 
 def unseen_value(counts: TransitionCounts, config: CertaintyEquivalenceConfig) -> float:
-    """What a pair that was never tried is worth, in reward units: 0, or r_max / (1 - γ)."""
+    """The value of a pair that was never tried, in reward units: 0, or r_max / (1 - γ)."""
     return counts.largest_reward / (1 - config.gamma) if config.unseen == "optimistic" else 0.0
 
 
@@ -117,13 +117,13 @@ class CertaintyEquivalenceConfig(Hyperparameters):
         super().__post_init__()
         if self.unseen == "optimistic" and self.gamma == 1:
             raise ValueError(
-                "gamma must be below 1 where unseen is 'optimistic', since a reward forever has "
-                "no finite worth"
+                "gamma must be below 1 where unseen is 'optimistic', because a reward received "
+                "forever has no finite value"
             )
 
 
 class CertaintyEquivalence(Agent):
-    """Counts, plans, acts. S states, A actions, one environment."""
+    """Counts transitions, plans and acts. S states, A actions, one environment."""
 
     budget = {"steps": 20_000}
     Config = CertaintyEquivalenceConfig
@@ -198,7 +198,7 @@ class CertaintyEquivalence(Agent):
 
     @property
     def unseen_value(self) -> float:
-        """What a pair that was never tried is worth, in reward units."""
+        """The value of a pair that was never tried, in reward units."""
         return unseen_value(self.counts, self.config)
 
     def model(self) -> TabularMDP:

@@ -36,7 +36,8 @@ def cross_entropy_method(
     elites: int,
     iterations: int,
 ) -> Plans:
-    """A distribution over plans near those of the highest score.
+    """The distribution over plans to which the method converges, near the plans with the highest
+    scores.
 
     Args:
         score: [N, C, H, A] → [N, C], higher is better; a score of NaN counts as worst.
@@ -55,14 +56,14 @@ def cross_entropy_method(
 
 
 class Plans(Protocol):
-    """A distribution over plans, which a better one can be fitted to."""
+    """A distribution over plans that can be sampled and refitted."""
 
     def sample(self, count: int, rng: np.random.Generator) -> Tensor:
-        """[N, C, H, A]."""
+        """Samples C plans from each distribution: [N, C, H, A]."""
         ...
 
     def refit(self, elites: Tensor) -> Plans:
-        """From elites [N, E, H, A]."""
+        """A distribution fitted to elites [N, E, H, A]."""
         ...
 
     def mode(self) -> Tensor:

@@ -71,7 +71,7 @@ def dyna_q_update(
 def remember(
     memory: DynaMemory, state: int, action: int, reward: float, next_state: int, terminated: bool
 ) -> None:
-    """Model(s, a) ← r, s'; the pair joins those that planning draws from."""
+    """Model(s, a) ← r, s'; adds the pair to those that planning draws from."""
     if memory.successor[state][action] == UNTRIED:
         if memory.num_tried[state] == 0:
             memory.states[memory.num_states[0]] = state
@@ -88,14 +88,14 @@ UNTRIED = -1
 
 
 class DynaSettings(ControlSettings):
-    """With those of planning."""
+    """The settings of Q-learning and of planning."""
 
     planned: ControlSettings  # for planned updates, which are not counted as visits
     planning_steps: int  # n
 
 
 class DynaMemory(ControlMemory):
-    """With the model. Only real updates are counted in `visits`."""
+    """The tables of Q-learning and the model. Only real updates are counted in `visits`."""
 
     reward: NDArray[np.float64]  # [S, A]: the last reward of each pair, in reward units
     successor: NDArray[np.int64]  # [S, A]: its last successor, or UNTRIED
@@ -117,7 +117,7 @@ class DynaQConfig(ControlConfig):
 
 
 class DynaQ(ControlAgent):
-    """Q-learning with a model of what it has seen."""
+    """Q-learning with a learned model of the transitions observed so far."""
 
     budget = {"episodes": 100}
     memory: DynaMemory

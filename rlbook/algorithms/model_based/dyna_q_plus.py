@@ -75,7 +75,7 @@ def remember_when(
     next_state: int,
     terminated: bool,
 ) -> None:
-    """Model(s, a) ← r, s', and the time."""
+    """Model(s, a) ← r, s', and the time of this visit."""
     if not memory.met[state]:
         memory.met[state] = True
         memory.states[memory.num_states[0]] = state
@@ -88,7 +88,7 @@ def remember_when(
 
 
 class DynaPlusSettings(ControlSettings):
-    """With those of planning."""
+    """The settings of Q-learning and of planning with the bonus."""
 
     planned: ControlSettings  # for planned updates, which are not counted as visits
     planning_steps: int  # n
@@ -96,7 +96,7 @@ class DynaPlusSettings(ControlSettings):
 
 
 class DynaPlusMemory(ControlMemory):
-    """With the model. Only real updates are counted in `visits`."""
+    """The tables of Q-learning and the model. Only real updates are counted in `visits`."""
 
     # [S, A]: the last reward of each pair, in reward units; 0 before
     reward: NDArray[np.float64]
@@ -125,7 +125,7 @@ class DynaQPlusConfig(ControlConfig):
 
 
 class DynaQPlus(ControlAgent):
-    """Dyna-Q with a bonus for what was not tried for long."""
+    """Dyna-Q with a bonus for pairs that have not been tried for a long time."""
 
     budget = {"episodes": 100}
     memory: DynaPlusMemory

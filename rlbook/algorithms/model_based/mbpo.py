@@ -161,10 +161,10 @@ class MBPO(SAC):
             [Group([self.model])], value_at(config.model_learning_rate, 0.0)
         )
         self.fitted_at = 0
-        """Environment steps before the model's last training; 0 where it has had none."""
+        """Environment steps before the model's last update; 0 before the first one."""
 
     def update(self) -> Metrics:
-        """As SAC's, with a model that is at most `model_every` steps old."""
+        """SAC's update, with a model that is at most `model_every` steps old."""
         unseen, metrics = self.steps - self.fitted_at, {}
         due = not self.fitted_at or unseen >= self.config.model_every
         if due and self.config.model_ratio > 0:
@@ -172,7 +172,8 @@ class MBPO(SAC):
         return metrics | super().update()
 
     def renew_model(self, unseen: int) -> Metrics:
-        """Trains the model; returns its errors on the steps that are new to it, and its loss."""
+        """Trains the model; returns its errors on the steps added since the last update, and its
+        loss."""
         config, metrics = self.config, {}
         if self.fitted_at:
             rows = self.replay.rows_at(self.replay.newest(min(unseen, self.replay.size)))
@@ -203,11 +204,11 @@ class MBPO(SAC):
         )
 
     def stored_states(self, count: int) -> Tensor:
-        """Random ones, with replacement: [B, O]."""
+        """Stored states, sampled with replacement: [B, O]."""
         return self.replay.sample(count, self.imagination).obs
 
     def imagined_action(self, obs: Tensor) -> Tensor:
-        """The policy's random actions in states [B, O] that are imagined: [B] or [B, A]."""
+        """The policy's sampled actions in imagined states [B, O]: [B] or [B, A]."""
         noise = self.imagination.random((len(obs), *self.held.shape[1:]))
         return torch.from_numpy(self.choose(as_array(obs), noise)).to(obs.device)
 

@@ -45,7 +45,7 @@ class PlanSpace:
         self.action_size = math.prod(space.shape)
 
     def center(self, count: int) -> Tensor:
-        """The centre of the plans where nothing is known: [N, H, A]."""
+        """The initial centre of the plans: [N, H, A]."""
         shape = (count, self.horizon, self.action_size)
         if self.discrete:
             return torch.full(shape, 1.0 / self.action_size, device=self.device)
@@ -66,12 +66,12 @@ class PlanSpace:
         return CategoricalPlans((center + self.center(len(center))) / 2, allowed=allowed)
 
     def next_centre(self, plans: Plans) -> Tensor:
-        """The centre of the next search: the plans that were found, one step on: [N, H, A]."""
+        """The centre of the next search: the plans found, shifted by one step: [N, H, A]."""
         found = plans.probability if isinstance(plans, CategoricalPlans) else plans.mode()
         return torch.cat([found[:, 1:], self.center(len(found))[:, :1]], dim=1)
 
     def first_action(self, plans: Plans) -> NDArray[np.int64] | NDArray[np.float32]:
-        """What the most likely plans do first: [N] or [N, A]."""
+        """The first action of the most likely plans: [N] or [N, A]."""
         first = plans.mode()[:, 0]
         return as_array(first.argmax(-1) if self.discrete else first)
 
@@ -81,7 +81,7 @@ class PlanSpace:
         rng: np.random.Generator,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64] | NDArray[np.float32]:
-        """Uniformly random actions, of discrete ones those that a mask [N, A] allows."""
+        """Uniformly random actions; of discrete actions those that a mask [N, A] allows."""
         if self.discrete:
             most = self.action_size if action_mask is None else action_mask.sum(axis=1)
             return nth_allowed(action_mask, rng.integers(most, size=count))

@@ -13,14 +13,14 @@ from rlbook.checks import saved_array, saved_number
 
 
 def saved_counts(saved: State, num_states: int, num_actions: int) -> State:
-    """What `TransitionCounts` takes back; `keys` number the outcomes (s, a, s', end).
+    """The counts that `TransitionCounts` restores; `keys` number the outcomes (s, a, s', end).
 
     Raises ValueError, one sentence, where they are not those of S states and A actions.
     """
     outcomes = num_states * num_actions * num_states * 2
     keys = saved_array("keys", saved["keys"], np.int64, low=0, high=outcomes)
     if (np.diff(keys) <= 0).any():
-        raise ValueError("the saved keys must rise from each to the next")
+        raise ValueError("the saved keys must be strictly increasing")
     forbidden = saved.get("forbidden", np.zeros(0, dtype=np.int64))
     return {
         "keys": keys,

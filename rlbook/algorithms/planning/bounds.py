@@ -25,12 +25,13 @@ EPS = 2.0**-52
 
 
 def half_width(low: float, high: float, gamma: float) -> float:
-    """Half of the interval that V* lies in: the error of its middle, in reward units. γ < 1."""
+    """Half the width of the interval that contains V*: the error of its midpoint, in reward units.
+    γ < 1."""
     return gamma / (1 - gamma) * (high - low) / 2
 
 
 def middle(low: float, high: float, gamma: float) -> float:
-    """From V' to the middle of the interval, in reward units; 0 for γ = 1."""
+    """The shift from V' to the middle of the interval, in reward units; 0 for γ = 1."""
     return gamma / (1 - gamma) * (low + high) / 2 if gamma < 1 else 0.0
 
 
@@ -40,7 +41,7 @@ def from_largest_change(change: float, gamma: float) -> float:
 
 
 def extrapolate(change: float, last_change: float, apart: int = 1) -> float:
-    """What the changes of later sweeps add up to if they go on shrinking; ∞ where they grow.
+    """The sum of the changes of later sweeps if they keep shrinking at this rate; ∞ if they grow.
 
     Args:
         change, last_change: the largest change of a value in two sweeps, in reward units.
@@ -60,7 +61,7 @@ def largest(numbers: np.ndarray) -> float:
 
 
 class ErrorBound:
-    """What the sweeps so far prove about the values and about the policy that is greedy by them.
+    """What the sweeps so far prove about the values and their greedy policy.
 
     Args:
         gamma: γ, in [0, 1].
@@ -77,11 +78,11 @@ class ErrorBound:
 
     @property
     def centers_values(self) -> bool:
-        """Whether V moves to the middle of the interval in the end."""
+        """Whether V is finally moved to the middle of the interval."""
         return not (self.can_end or self.in_place)
 
     def record_sweep(self, low: float, high: float, *, apart: int = 1) -> None:
-        """Takes in the extreme changes of a sweep, `apart` sweeps after the last one taken in."""
+        """Records the extreme changes of a sweep, `apart` sweeps after the last one recorded."""
         if self.can_end:
             low, high = min(low, 0.0), max(high, 0.0)
         gamma, last_change, self.change = self.gamma, self.change, max(abs(low), abs(high))
@@ -96,29 +97,33 @@ class ErrorBound:
         self._loss = 2 * self.error if self.in_place else gamma * (high - low)
 
     def is_reached(self, tolerance: float, values: np.ndarray) -> bool:
-        """Whether the error is within the tolerance, or no more than rounding of `values` [S]."""
+        """Whether the error is within the tolerance, or no larger than the rounding of `values`
+        [S]."""
         if self.error <= tolerance:
             return True
         return self.is_rounding(self.travelled) and self.is_rounding(largest(values))
 
     @property
     def shift(self) -> float:
-        """From V to the middle of the interval, where it is to be moved there; in reward units."""
+        """The shift from V to the middle of the interval, if V is to be moved there; in reward
+        units."""
         return middle(*self._extremes, self.gamma) if self.centers_values else 0.0
 
     @property
     def policy_loss(self) -> float:
-        """V* minus the value of the greedy policy, at most, in reward units; ∞ where unknown."""
+        """An upper bound on V* minus the greedy policy's value, in reward units; ∞ where
+        unknown."""
         if self._loss == math.inf:
             return math.inf
         return (self._loss + self.tie(self.travelled)) / (1 - self.gamma)
 
     def is_rounding(self, largest_value: float) -> bool:
-        """Whether float64 rounds values, the largest of which is given, by the last change."""
+        """Whether the last change is within float64 rounding of values with this largest
+        magnitude."""
         return self.change <= 4 * EPS * largest_value
 
     def tie(self, largest_value: float) -> float:
-        """Action values that differ by no more count as equal, in reward units.
+        """The difference up to which action values count as equal, in reward units.
 
         That is less than V is known by, and no more than `TIE` of the largest value.
         """
@@ -128,7 +133,7 @@ class ErrorBound:
         return min(usual, max((1 - self.gamma) * self.error, 16 * EPS * largest_value))
 
     def metrics(self) -> Metrics:
-        """`change`, and what is known of `bound` and `policy_loss_bound`, in reward units."""
+        """`change`, and `bound` and `policy_loss_bound` where they are known, in reward units."""
         proved = {"bound": self.error, "policy_loss_bound": self.policy_loss}
         known = {name: value for name, value in proved.items() if math.isfinite(value)}
         return {"change": self.change} | known

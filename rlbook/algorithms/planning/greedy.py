@@ -24,14 +24,14 @@ from rlbook.envs.tabular.mdp import TabularMDP
 TIE = 1e-7
 """Actions count as equally good within this, relative to the largest value."""
 PATIENCE = 20_000
-"""Sweeps spent at most on finding the quickest of the best policies."""
+"""The largest number of sweeps for finding the quickest of the optimal policies."""
 
 
 def greedy_policy(
     model: TabularMDP, action_values: np.ndarray, slack: float | None = None
 ) -> np.ndarray:
-    """A best action for each state; see the module docstring. The lowest number decides what is
-    left undecided. An action that cannot be taken is worth -∞, and is none of the best.
+    """A best action for each state; see the module docstring. Remaining ties go to the lowest
+    index. An unavailable action has value -∞, so it is never among the best.
 
     Args:
         model: S states, A actions.
@@ -56,8 +56,8 @@ def greedy_policy(
 
 
 def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The safe states [S], the best actions that never leave them [S, A], and one of those for each
-    [S] that brings the end nearer.
+    """The safe states [S], the best actions that never leave them [S, A], and for each state [S]
+    one of those that brings the end nearer.
     """
     safe = np.ones(model.num_states, dtype=bool)
     while True:
@@ -71,7 +71,7 @@ def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.nd
 def can_end(
     model: TabularMDP, allowed: np.ndarray, goal: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Backwards from the ends, layer by layer.
+    """The states from which the end can be reached, found backwards from the ends, layer by layer.
 
     Args:
         allowed: [S, A] bool, the actions that may be taken.
@@ -94,8 +94,8 @@ def can_end(
 
 
 def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.ndarray:
-    """[S]: the allowed action with the fewest steps still to go, by value iteration on the number
-    of steps.
+    """[S]: the allowed action with the smallest expected number of remaining steps, by value
+    iteration on that number.
     """
     steps = np.zeros(model.num_states)
     for _ in range(PATIENCE):
@@ -109,7 +109,7 @@ def _quickest(model: TabularMDP, allowed: np.ndarray, safe: np.ndarray) -> np.nd
 
 
 def may_enter(model: TabularMDP, states: np.ndarray) -> np.ndarray:
-    """[S, A] bool: actions that with some probability lead into `states` [S] bool, the episode
-    going on.
+    """[S, A] bool: actions that lead into `states` [S] bool with positive probability, without
+    ending the episode.
     """
     return model.expectation(states.astype(np.float64)) > 0

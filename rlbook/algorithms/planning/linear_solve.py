@@ -16,9 +16,9 @@ from scipy.sparse.linalg import bicgstab, splu
 from rlbook.envs.tabular.mdp import check_ends
 
 DIRECT = 1_000
-"""States up to which the system is factorised at once."""
+"""The number of states up to which the system is solved by factorisation."""
 PRECISE = 1e-13
-"""Residual of an iterated answer, relative to the largest value, with which it is taken."""
+"""The relative residual at which an iterative solution is accepted."""
 
 
 def chain_values(

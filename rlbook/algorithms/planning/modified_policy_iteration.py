@@ -103,7 +103,8 @@ class ModifiedPolicyIteration(TablePlanner):
         self._raise_to_zero(model)
 
     def _raise_to_zero(self, model: TabularMDP) -> None:
-        """With γ = 1, V* is at least 0 where one can stay unpaid, whatever the policy did there."""
+        """With γ = 1, V* is at least 0 in states where one can stay without a cost, whatever the
+        current policy does there."""
         if self.config.gamma < 1:
             return
         if self._resting is None:

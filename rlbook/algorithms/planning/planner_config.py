@@ -39,7 +39,7 @@ class Discounted(Protocol):
 
 
 class NumberedSpaces(Protocol):
-    """As much of an environment as a planner looks at."""
+    """The part of an environment's interface that a planner uses."""
 
     @property
     def observation_space(self) -> Discrete: ...
@@ -56,5 +56,5 @@ class ModelSpaces(NamedTuple):
 
     @classmethod
     def from_model(cls, model: TabularMDP) -> ModelSpaces:
-        """Those of S states and A actions."""
+        """The spaces of a model with S states and A actions."""
         return cls(Discrete(model.num_states), Discrete(model.num_actions))

@@ -120,7 +120,7 @@ class PolicyEvaluation(TablePlanner):
 
     @property
     def target_policy(self) -> np.ndarray | None:
-        """The same, of the model that the agent was last given; None before."""
+        """The same for the model that the agent was last given; None before."""
         return None if self._model is None else self.policy(self._model)
 
     @has_fast_form
@@ -158,13 +158,13 @@ class PolicyEvaluation(TablePlanner):
             raise TrainingError(f"policy_evaluation: {str(error).rstrip('.')}") from None
 
     def _check_values(self, model: TabularMDP) -> None:
-        """Nothing: what matters is whether the given policy has finite values."""
+        """Does nothing: what matters is whether the given policy has finite values."""
 
     def _check_finite(self) -> None:
-        """Nothing: that was checked at the beginning."""
+        """Does nothing: this was checked at the beginning."""
 
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the model does not fit, or the given policy does not fit the
+        """Raises ValueError if the model does not fit, or if the given policy does not fit the
         model.
         """
         super().check_model(model)

@@ -46,7 +46,7 @@ def policy_iteration_update(
     first: bool = False,
     resting: np.ndarray | None = None,
 ) -> Improvement:
-    """Works out what a policy is worth, and improves it, in place.
+    """Evaluates a policy exactly and improves it, in place.
 
     Args:
         policy: [S] int.
@@ -143,7 +143,7 @@ class PolicyIteration(TablePlanner):
         }
 
     def _check_finite(self) -> None:
-        """Nothing: each policy's values are solved for, and that fails where they are infinite."""
+        """Does nothing: solving for the values of a policy fails where they are infinite."""
 
     def _tie(self) -> float:
         return 1e-11 * largest(self._values)

@@ -32,7 +32,7 @@ def arrays_of(model: TabularMDP) -> np.ndarray:
 
 
 def columns_of(model: TabularMDP) -> Columns:
-    """The lists of a model."""
+    """The transitions of a model as lists, in the order of the successor."""
     columns = sparse.csc_array(model.continues_by_state)
     columns.sum_duplicates()
     arrays = columns.indptr, columns.indices, columns.data

@@ -66,7 +66,7 @@ def prioritized_sweeping_update(
 
 
 class Queue:
-    """States in the order of their Bellman errors.
+    """A priority queue of states by their Bellman errors.
 
     As lists, which single numbers are read from faster than from arrays.
     """
@@ -82,14 +82,14 @@ class Queue:
         heapq.heapify(self._heap)
 
     def most_urgent(self) -> int:
-        """The state with the largest Bellman error; what was noted of it before is passed over."""
+        """The state with the largest Bellman error; outdated entries are skipped."""
         heap, error = self._heap, self.error
         while -heap[0][0] != error[heap[0][1]]:
             heapq.heappop(heap)
         return heap[0][1]
 
     def back_up(self, state: int, columns: Columns) -> None:
-        """V(s) ← max_a Q(s, a), and what follows from it for the predecessors of s."""
+        """V(s) ← max_a Q(s, a), then updates the priorities of the predecessors of s."""
         best, action_values, size = self.best, self.action_values, self.num_actions
         change = best[state] - self.values[state]
         self.values[state] = best[state]
@@ -165,7 +165,8 @@ class PrioritizedSweeping(TablePlanner):
         self._end_sweep(self._is_close(model))
 
     def _back_up_dense(self, model: TabularMDP) -> None:
-        """The same update with whole arrays, where nearly all states precede nearly all others."""
+        """The same update on whole arrays, for models in which almost every state can precede
+        almost every other."""
         if self._arrays is None:
             self._arrays = arrays_of(model)
         gamma, values = self.config.gamma, self._values
@@ -190,7 +191,7 @@ class PrioritizedSweeping(TablePlanner):
         return largest * self._horizon <= self.tolerance or self._horizon == before
 
     def _steps_to_go(self, model: TabularMDP) -> float:
-        """How many steps the greedy policy takes to the end, on average from the worst state.
+        """The mean number of steps that the greedy policy takes to the end, from the worst state.
 
         Or until nothing is paid any more.
         """

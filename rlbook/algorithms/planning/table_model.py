@@ -14,15 +14,16 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.seeding import Uniform
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
-"""What a step led to.
+"""The outcome of a step. STUCK is the environment's own truncation: nothing is known about what
+would follow.
 
 STUCK is the environment's own truncation: nothing is known of what would follow.
 """
 
 
 class OutcomeTable(NamedTuple):
-    """`rlbook.envs.tabular.outcomes.Outcomes` as a search reads it: lists, or arrays where it is
-    compiled.
+    """`rlbook.envs.tabular.outcomes.Outcomes` in the form that a search reads: lists, or arrays for
+    compiled code.
 
     Noise on a reward is left out: its mean is 0.
     """
@@ -37,7 +38,8 @@ class OutcomeTable(NamedTuple):
 
 
 class TableModel:
-    """A `TabularMDP` of S states, which are its observations. The environment is never touched.
+    """A `TabularMDP` of S states, which are the observations. The environment itself is never
+    stepped.
 
     Args:
         model: the table.
@@ -70,22 +72,22 @@ class TableModel:
 
     @property
     def observations(self) -> range:
-        """One for each of the S states."""
+        """The observation of each of the S states."""
         return range(self.start, self.start + len(self.table.value))
 
     @property
     def obs(self) -> int:
-        """What the present state shows."""
+        """The observation of the current state."""
         return self.state + self.start
 
     @property
     def allowed(self) -> Ints | None:
-        """[A], 1 for each action allowed in the present state; None: all are."""
+        """[A], 1 for each action allowed in the current state; None: all are."""
         return self._mask(self.state)
 
     @property
     def root_mask(self) -> Ints | None:
-        """The same of where the search begins."""
+        """[A], 1 for each action allowed at the root; None: all are."""
         return self._mask(self.root)
 
     def _mask(self, state: int) -> Ints | None:
@@ -93,8 +95,8 @@ class TableModel:
         return self.table.allowed[first : first + self.num_actions] if self.table.allowed else None
 
     def set_value(self, value: Callable[[int], float] | None) -> None:
-        """What states count where a simulation stops: a function of the observation, asked once for
-        each state.
+        """Sets the value of each state where a simulation stops: a function of the observation,
+        called once per state.
         """
         values = [
             0.0 if value is None else float(value(observation)) for observation in self.observations
@@ -102,27 +104,28 @@ class TableModel:
         self.table = self.table._replace(value=values)
 
     def key(self, observation: object, mode: str, ending: int) -> int:
-        """What tells the outcome of an action that leads to this observation from its others;
-        `ending` is 1 where it ends the episode.
+        """The key that distinguishes an action's outcome with this observation from its other
+        outcomes; `ending` is 1 if it ends the episode.
         """
         return 0 if mode == "open-loop" else 2 * self._state_of(observation) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Nothing: the observation is the state."""
+        """Does nothing: the observation is the state."""
 
     def drew(self) -> bool:
-        """Whether a deterministic search met with chance: there is none in a table."""
+        """Whether a deterministic search met a random outcome; never, because a table knows all
+        outcomes."""
         return False
 
     def begin(self, observation: object, rng: Uniform) -> None:
-        """Searches from this observation, and draws outcomes from `rng`."""
+        """Starts a search from this observation, and draws outcomes from `rng`."""
         self.root, self._rng = self._state_of(observation), rng
 
     def _state_of(self, observation: object) -> int:
         return int(cast(SupportsInt, observation)) - self.start
 
     def to_root(self) -> None:
-        """Back to where the search began."""
+        """Returns to the state where the search started."""
         self.state = self.root
 
     def load(self, state: int) -> None:
@@ -130,15 +133,15 @@ class TableModel:
         self.state = state
 
     def show(self, observation: object) -> None:
-        """Goes to what shows this."""
+        """Moves to the state with this observation."""
         self.state = self._state_of(observation)
 
     def save(self) -> int:
-        """The present state."""
+        """The current state."""
         return self.state
 
     def step(self, action: int) -> tuple[float, int]:
-        """One step: the reward, and what it led to.
+        """One step: the reward, and whether the episode goes on.
 
         One uniform number where there is more than one outcome.
         """
@@ -152,5 +155,5 @@ class TableModel:
         return table.reward[k], TERMINATED if table.ends[k] else GOES_ON
 
     def estimate(self) -> float:
-        """What the present state counts where a simulation stops, in reward units."""
+        """The value of the current state where a simulation stops, in reward units."""
         return self.table.value[self.state]

@@ -34,7 +34,7 @@ class TablePlanner(Planner):
     """
 
     name: ClassVar[str]
-    """What the command line calls it."""
+    """Its name on the command line."""
     observations = "index"
     actions = "discrete"
 
@@ -50,7 +50,7 @@ class TablePlanner(Planner):
         self._sweeps_done = 0
         self._finished = False
         self.converged = False
-        """Whether the stopping rule was met; False where `max_sweeps` came first."""
+        """Whether the stopping rule was met; False if `max_sweeps` was reached first."""
         self._reported = True  # whether V is reported between two sweeps
         self._work: Any = None  # what a fast form keeps between two sweeps
         self._model: TabularMDP | None = None
@@ -59,7 +59,7 @@ class TablePlanner(Planner):
 
     @classmethod
     def solve(cls, model: TabularMDP, **config: object) -> Self:
-        """Plans in a model without a run around it, which for small models is much the faster way.
+        """Plans in a model without a run, which is much faster for small models.
 
         Args:
             model: S states, A actions.
@@ -107,14 +107,16 @@ class TablePlanner(Planner):
 
     @abstractmethod
     def _sweep(self, model: TabularMDP) -> None:
-        """Improves `_values`; calls `_end_sweep`. `_sweeps_done` sweeps came before."""
+        """Improves `_values`; calls `_end_sweep`. `_sweeps_done` is the number of earlier
+        sweeps."""
 
     def _metrics(self, model: TabularMDP) -> Metrics:
-        """What the log tells of the last sweep."""
+        """The metrics of the last sweep."""
         return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
     def _take_in(self, low: float, high: float, *, apart: int = 1) -> None:
-        """What a sweep proves that changed values by `low` to `high`; stops where it is enough.
+        """Records a sweep that changed values by `low` to `high`; stops if the bounds are tight
+        enough.
 
         In the end, and at the limit too, V moves to the middle of what is proved.
         """
@@ -124,7 +126,7 @@ class TablePlanner(Planner):
             self._values += self._bound.shift
 
     def _end_sweep(self, converged: bool) -> None:
-        """Stops where values are close enough, at the limit, or where they grow forever."""
+        """Stops if the values are accurate enough, at the limit, or if they grow without bound."""
         done = self._sweeps_done + 1
         self.converged = converged
         self._finished = converged or done >= self.config.max_sweeps
@@ -133,7 +135,7 @@ class TablePlanner(Planner):
             self._check_finite()
 
     def _check_finite(self) -> None:
-        """Raises TrainingError where the greedy policy is paid forever, with γ = 1."""
+        """Raises TrainingError if, with γ = 1, the greedy policy collects reward forever."""
         assert self._model is not None
         states, gain = gaining_states(self._model, self._values)
         if states:
@@ -145,30 +147,31 @@ class TablePlanner(Planner):
 
     @property
     def tolerance(self) -> float:
-        """How far V may be from the answer, in reward units; less where all rewards are small."""
+        """The allowed error of V, in reward units; smaller if all rewards are small."""
         assert self._model is not None
         return self.config.tolerance * min(1.0, self._model.largest_reward)
 
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError where the model does not fit, or γ = 1 and nothing ends somewhere."""
+        """Raises ValueError if the model does not fit, or if γ = 1 and some state cannot reach an
+        end."""
         if not model.observable:
             raise ValueError(
-                f"{self.name} acts by the state's number, and here the observation does not tell "
-                f"which state it is."
+                f"{self.name} acts by the state's index, but the observation does not identify "
+                "the state here."
             )
         if (model.num_states, model.num_actions) != (self._num_states, self._num_actions):
             seen = f"{self._num_states} observations and {self._num_actions} actions"
             modelled = f"{model.num_states} states and {model.num_actions}"
             raise ValueError(
-                f"{self.name} acts by the state's number, "
-                f"but the agent has {seen} and the model {modelled}."
+                f"{self.name} acts by the state's index, but the agent has {seen} and the model "
+                f"{modelled}."
             )
         if self._model is not model:
             self._check_values(model)
         self._model, self._bound.can_end = model, model.can_end
 
     def _check_values(self, model: TabularMDP) -> None:
-        """Raises ValueError where γ = 1 and every policy goes on being charged somewhere."""
+        """Raises ValueError if γ = 1 and every policy has infinite cost from some state."""
         if self.config.gamma == 1:
             ending_policy(model, resting_states(model))
 
@@ -181,7 +184,8 @@ class TablePlanner(Planner):
         return self._current_action_values().copy()
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: greedy with respect to Q; while planning goes on, the first of the best."""
+        """[S] int: greedy with respect to Q; while planning is in progress, the first best
+        action."""
         return self._current_policy().copy()
 
     def act(
@@ -219,7 +223,7 @@ class TablePlanner(Planner):
         self._set_progress(state)
 
     def _progress(self) -> State:
-        """What a subclass needs beside the values to go on."""
+        """The state of a subclass besides the values."""
         return self._bound.state_dict()
 
     def _set_progress(self, state: State) -> None:
@@ -227,7 +231,7 @@ class TablePlanner(Planner):
         self._bound.load_state_dict(state)
 
     def _tie(self) -> float:
-        """Action values that differ by no more, in reward units, count as equal."""
+        """The difference, in reward units, up to which action values count as equal."""
         return TIE * largest(self._values)
 
     def _current_action_values(self) -> np.ndarray:

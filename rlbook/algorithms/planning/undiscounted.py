@@ -21,7 +21,7 @@ from rlbook.algorithms.planning.greedy import can_end, may_enter
 from rlbook.envs.tabular.mdp import TabularMDP
 
 AVERAGED = 200
-"""Means of a reward now and after a step that are taken to find the reward a step."""
+"""The number of means of the reward before and after a step, taken to find the reward per step."""
 
 
 def resting_states(model: TabularMDP) -> np.ndarray:

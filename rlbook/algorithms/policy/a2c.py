@@ -58,7 +58,7 @@ def advantage_rows(
     gae_lambda: float,
     normalize_advantage: bool,
 ) -> tuple[Batch, Metrics]:
-    """A full rollout [T, N] as rows with A, the target of V, and each row's share in the loss."""
+    """A full rollout [T, N] as rows with A, the value target, and each row's share of the loss."""
     mask = rollout.tensor("valid")
     ends = rollout.tensor("terminated"), rollout.tensor("truncated")
     value, next_value = policy.values(rollout)
@@ -102,7 +102,7 @@ def a2c_update(
 
 
 def a2c_loss(policy: Policy, batch: Batch, *, config: A2CConfig) -> LossOutput:
-    """The share of some rows in the loss of the rollout; lower is better."""
+    """These rows' share of the rollout's loss; lower is better."""
     assert batch.advantage is not None and batch.target is not None
     log_prob, entropy, value = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None and value is not None

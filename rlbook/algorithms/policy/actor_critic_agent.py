@@ -19,7 +19,8 @@ from rlbook.networks.mlp import Normalizer
 from rlbook.networks.policy import as_array
 
 surrogate_loss = has_fast_form(clipped_surrogate_loss)
-"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
+"""`rlbook.functional.policy_losses.clipped_surrogate_loss` with its fast form; the equations
+themselves have none."""
 
 
 class ActorCriticAgent(PolicyAgent):
@@ -60,8 +61,8 @@ class ActorCriticAgent(PolicyAgent):
 
     @abstractmethod
     def prepare(self) -> tuple[Batch, Metrics]:
-        """A full rollout as rows to train on, and what they say of the critic."""
+        """A full rollout as rows to train on, and metrics of the critic."""
 
     @abstractmethod
     def update(self, batch: Batch) -> Metrics:
-        """The gradient steps of a rollout; returns the diagnostics."""
+        """The gradient steps on a rollout; returns the diagnostics."""

@@ -94,7 +94,7 @@ def dpo_loss(
     config: DPOConfig,
     mismatched_kl: Tensor | None = None,
 ) -> LossOutput:
-    """The share of some pairs in the loss of all; lower is better.
+    """These pairs' share of the loss; lower is better.
 
     Args:
         policy: π.
@@ -126,7 +126,7 @@ class DPO(PolicyAgent):
     data_kinds = ("Pairs", "Labelled")
     idle_on_data = ("epochs", "reference_period")
     rollout = "episodes"
-    without_reference = "with a preference_loss that knows none; leave it out"
+    without_reference = "with a preference_loss that uses none; leave it out"
     default_num_envs = 32
     loss = staticmethod(dpo_loss)
     METRICS = {
@@ -161,7 +161,7 @@ class DPO(PolicyAgent):
         if not self.config.reference_period:
             return super().make_reference()
         if self.parts.reference is not None:
-            raise RequestError("reference_period replaces the reference; leave one of the two out")
+            raise RequestError("reference_period replaces the reference; give only one of them")
         return self.policy.frozen_copy()  # it gets other weights than the first
 
     def reference_state(self, reference: Policy) -> State | str:
@@ -215,7 +215,7 @@ class DPO(PolicyAgent):
             yield metrics | {"pairs": float(len(better)), "learning_rate": rate}
 
     def fit_labels(self, data: Labelled) -> Iterator[Metrics]:
-        """The same for episodes with a label each."""
+        """One gradient step for each minibatch of labelled episodes."""
         for episodes, good in data.minibatches(self.config.batch_size):
             batch = LabelledBatch(episodes.to(self.parts.device), good.to(self.parts.device))
             batch.episodes.reference_log_prob = self.reference_log_prob(batch.episodes)

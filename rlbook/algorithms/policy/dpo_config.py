@@ -20,9 +20,9 @@ PairLoss = Literal[
     "sigmoid", "ipo", "hinge", "robust", "exo", "apo_zero", "apo_down", "kto", "simpo", "orpo"
 ]
 REFERENCE_FREE = ("simpo", "orpo")
-"""Those that compare the policy with nothing: no reference is kept in memory."""
+"""The losses that use no reference; none is kept in memory."""
 SMOOTHED = ("sigmoid", "robust", "exo")
-"""Those that read `label_smoothing`."""
+"""The losses that use `label_smoothing`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class DPOConfig(PolicyOptions, AdamOptions):
             raise ValueError(f"label_smoothing must be in (0, 0.5) for {name}, got {smoothing!r}")
         if name == "orpo" and self.nll_coef == 0.0:
             raise ValueError(
-                "nll_coef must be above 0 for orpo, whose other half is the better episode's "
+                "nll_coef must be above 0 for orpo, whose other term is the better episode's "
                 "likelihood (1 in the paper), got 0.0"
             )
         if name == "kto" and self.batch_size < 2:

@@ -41,11 +41,12 @@ from rlbook.networks.distributions import Categorical
 from rlbook.networks.policy import Policy
 
 EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
-"""Of episodes [B, T], whose `log_prob` is the acting policy's: [B], in units of its own."""
+"""A function of episodes [B, T], whose `log_prob` is the acting policy's: [B], in units of its
+own."""
 
 
 class RightAnswers(NamedTuple):
-    """What B episodes wrote, with the right answer in place of theirs."""
+    """B generated episodes with the reference answer in place of the generated one."""
 
     behind_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
     alone: Batch  # [B, T''], the same with empty steps
@@ -57,7 +58,7 @@ Answered = Callable[[Batch], RightAnswers]
 
 @torch.no_grad()
 def mean_self_certainty(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
-    """Intuitor's reward; only where actions are discrete."""
+    """Intuitor's reward: the mean self-certainty; discrete actions only."""
     distribution = policy.distributions(batch)
     assert isinstance(distribution, Categorical)
     return mean_over_steps(self_certainty(distribution.log_probs), batch.mask)
@@ -65,24 +66,25 @@ def mean_self_certainty(policy: Policy, reference: Policy | None, batch: Batch) 
 
 @torch.no_grad()
 def mean_negative_entropy(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
-    """Minus the entropy of the policy, on the way."""
+    """Minus the policy's mean entropy over the episode's steps."""
     return mean_over_steps(-policy.distributions(batch).entropy(), batch.mask)
 
 
 def mean_log_probability(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
-    """How likely the policy found what it did; its mean over episodes is minus the entropy of
-    the trajectory, per step."""
+    """The mean log-probability of the actions; averaged over episodes, minus the entropy of the
+    trajectory per step."""
     return mean_over_steps(batch.log_prob, batch.mask)
 
 
 def trajectory_log_probability(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
-    """The log-probability of the whole episode. As a reward it sharpens the policy: a group's more
-    likely episodes become still more likely, in the same order."""
+    """The log-probability of the whole episode. As a reward it sharpens the policy: the more likely
+    episodes of a group become even more likely, in the same order."""
     return sequence_log_prob(batch.log_prob, batch.mask)
 
 
 class AnswerProbability:
-    """RLPR's reward: what the written steps add to the probability of the right answer.
+    """RLPR's reward: how much the generated reasoning increases the probability of the reference
+    answer.
 
     Args:
         answered: replaces what was answered by what is right.
@@ -129,14 +131,12 @@ def episode_reward(name: str | None, env: VectorEnv) -> EpisodeReward | None:
         return None
     if name == "self-certainty" and not isinstance(env.single_action_space, spaces.Discrete):
         raise ValueError(
-            "episode_reward 'self-certainty' compares with choosing at random, and needs discrete "
+            "episode_reward 'self-certainty' compares with random actions, so it needs discrete "
             f"actions, got {env.single_action_space}"
         )
     if name == "answer":
         answered = getattr(env.unwrapped, "with_answers", None)
         if answered is None:
-            raise ValueError(
-                "episode_reward 'answer' needs an environment that knows what is right to write"
-            )
+            raise ValueError("episode_reward 'answer' needs an environment with reference answers")
         return AnswerProbability(answered())
     return EPISODE_REWARDS[name]

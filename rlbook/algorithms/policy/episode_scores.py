@@ -28,7 +28,7 @@ def score_episodes(
     reference: Policy | None,
     reward: EpisodeReward | None,
 ) -> tuple[Tensor, Metrics]:
-    """Gives the rows of a round their scores: the returns, less a KL penalty in the reward.
+    """Sets the scores of a round's rows: the returns, minus a KL penalty in the reward.
 
     Args:
         batch: [N, T], changed in place: `score`, `reference_log_prob`, and, where each step is
@@ -73,8 +73,8 @@ def paid_at_end(reward: Tensor, mask: Tensor) -> Tensor:
 
 @torch.no_grad()
 def weight_by_importance(batch: Batch, policy: Policy, config: ImportanceOptions) -> float:
-    """Weights the steps that another program drew, and makes the policy's own probabilities those
-    of π_old. Returns the mean weight."""
+    """Adds importance weights for steps sampled by another program, and uses the policy's own
+    log-probabilities as those of π_old. Returns the mean weight."""
     assert config.importance_cap is not None
     log_prob = log_prob_by_rows(policy, batch)
     batch.importance = truncated_importance_weight(
@@ -92,7 +92,7 @@ def weight_by_importance(batch: Batch, policy: Policy, config: ImportanceOptions
 def weight_rollout(
     rollout: Rollout, policy: Policy, config: ImportanceOptions
 ) -> tuple[dict[str, Tensor], Metrics]:
-    """The same for a rollout [T, N], whose log-probabilities become the policy's own.
+    """The same for a rollout [T, N].
 
     Returns:
         The weights [T, N] as `importance`, and their mean.

@@ -136,7 +136,8 @@ def grpo_update(
 
 
 def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput:
-    """The clipped surrogate, the entropy bonus and the KL penalty of some rows; lower is better."""
+    """These rows' share of the clipped surrogate, the entropy bonus and the KL penalty; lower is
+    better."""
     assert batch.advantage is not None and batch.weight is not None
     log_prob, entropy, _ = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None
@@ -200,7 +201,7 @@ class GRPO(PolicyAgent):
 
     @property
     def may_be_best(self) -> bool:  # type: ignore[override]
-        """Not where the policy has moved above `kl_band`."""
+        """Whether the policy is within `kl_band`."""
         return self.control.inside
 
     def learn(self, step: Step) -> Metrics:
@@ -215,8 +216,8 @@ class GRPO(PolicyAgent):
         return metrics
 
     def prepare(self) -> tuple[Batch | None, Metrics]:
-        """The round as rows to train on; with `refill` those of several rounds, and None until
-        there are enough."""
+        """The round as rows to train on; with `refill` those of several rounds, or None until there
+        are enough."""
         config = self.settings
         sampling = self.sampling if config.refill > 1 or config.min_spread else None
         parts = self.reference, self.reward, sampling

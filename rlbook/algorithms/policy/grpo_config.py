@@ -73,7 +73,7 @@ class RecordedGroupOptions(Hyperparameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top is None and self.top_share != 1.0:
-            raise ValueError("top_share is for a top, and there is none; leave it out")
+            raise ValueError("top_share has no effect without top; leave it out")
 
 
 @dataclass(frozen=True)

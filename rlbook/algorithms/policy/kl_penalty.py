@@ -72,7 +72,7 @@ class KLPenalty:
 
 
 class KLControl:
-    """β and τ of GRPO, which move where `kl_band` asks for it.
+    """β and τ of GRPO, adapted if `kl_band` is set.
 
     Attributes:
         kl_coef: β, in reward units per nat.
@@ -83,7 +83,7 @@ class KLControl:
         self.config, self.kl_coef, self.kl = config, value_at(config.kl_coef, 0.0), 0.0
 
     def follow(self, kl: float) -> Metrics:
-        """Moves β after an update that has led to this KL; returns what β was."""
+        """Adapts β after an update that led to this KL; returns β of that update."""
         config, used, self.kl = self.config, self.kl_coef, kl
         if config.kl_band is None:
             return {}
@@ -99,7 +99,7 @@ class KLControl:
 
     @property
     def temperature(self) -> float | None:
-        """τ at the KL that was measured last; None where nothing follows it."""
+        """τ for the last measured KL; None if it is fixed."""
         config = self.config
         if config.kl_band is None or config.score_temperatures is None:
             return None
@@ -107,7 +107,7 @@ class KLControl:
 
     @property
     def inside(self) -> bool:
-        """Whether the policy is no farther from the reference than the band allows."""
+        """Whether the KL is at most the upper end of the band."""
         return self.config.kl_band is None or self.kl <= self.config.kl_band[1]
 
     def state_dict(self) -> State:

@@ -62,7 +62,7 @@ def labelled_update(
 def labelled_loss(
     policy: Policy, rows: LabelledRows, *, config: DPOConfig, mismatched_kl: Tensor
 ) -> LossOutput:
-    """The share of some episodes in the loss of all, and in the diagnostics; lower is better."""
+    """These episodes' share of the loss and of the diagnostics; lower is better."""
     episodes, kl = rows.episodes, mismatched_kl
     log_prob, _, _ = policy.evaluate(episodes, entropy=False)
     whole = episode_log_prob(log_prob, episodes.mask, config)  # [B]
@@ -98,10 +98,10 @@ def labelled_loss(
 
 @dataclass
 class LabelledRows:
-    """B episodes, and each one's weight in the means over all, the good and the bad episodes."""
+    """B episodes, with each one's weight in the means over all, over good and over bad episodes."""
 
     adds_up: ClassVar[bool] = True
-    """As in `rlbook.data.rollout.Batch`."""
+    """See `rlbook.data.rollout.Batch`."""
     episodes: Batch  # `weight`: each token's weight in the mean over good episodes
     good: Tensor  # [B] bool
     share: Tensor  # [B]

@@ -35,7 +35,7 @@ class PolicyOptions(Hyperparameters):
         check_activation(self)
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
-        """How the networks are built."""
+        """The settings from which the networks are built."""
         return PolicySettings(
             critic=critic,
             hidden_sizes=tuple(self.hidden_sizes),
@@ -62,10 +62,11 @@ class ScalingOptions(PolicyOptions):
 class RecurrentOptions(PolicyOptions):
     """A policy network that remembers what it saw earlier in the episode."""
 
-    # a memory: gru or lstm, between hidden and output layers; none: what is seen now decides
+    # a memory: gru or lstm, between hidden and output layers; none: the policy sees only the
+    # current observation
     recurrent: Literal["gru", "lstm"] | None = None
-    # steps of the sequences that a recurrent network learns from, through which its gradient flows;
-    # none: all that a rollout has of an environment
+    # steps of the sequences that a recurrent network is trained on (truncated backpropagation
+    # through time); none: all steps of a rollout
     sequence_length: Annotated[int, positive_int] | None = None
     # units in each hidden layer between a recurrent network's memory and its outputs
     post_hidden_sizes: Annotated[tuple[int, ...], positive_ints] = ()
@@ -162,7 +163,7 @@ class AverageOptions(OptimizerOptions):
     micro_batch_size: Annotated[int, positive_int] | None = None
 
     def averaging(self) -> averages.Weighting:
-        """The weights of the elements."""
+        """The average of the loss, as a function of the mask."""
         return averages.per_sequence if self.average == "sequence" else averages.per_token
 
 
@@ -183,12 +184,12 @@ class MinibatchOptions(AverageOptions):
 
 @dataclass(frozen=True)
 class ImportanceOptions(Hyperparameters):
-    """Weights of what another program has sampled."""
+    """Importance weights for samples from another program."""
 
     # C, cap on the importance weight π_old(learner) / π_old(sampler) of samples from another
     # program, above 0; none: no importance weights (default with a sampler: 2)
     importance_cap: Annotated[float, bound] | None = None
-    # that weight: per step, or over the episode
+    # importance weight per step, or of the whole episode
     importance_of: Literal["token", "sequence"] = "token"
 
 

@@ -96,25 +96,25 @@ class PolicyAgent(PredictingAgent):
             check_memory("rollout_steps", steps, env.num_envs * (size + 16))
 
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
-        """What takes the gradient steps; `rate` is the first learning rate."""
+        """The optimiser of the gradient steps; `rate` is the initial learning rate."""
         return adam(groups, rate, eps=self.config.adam_eps, warmup_steps=self.warmup_steps)
 
     def parameter_group(self, network: nn.Module) -> Group:
-        """All weights of a network, with the decay that the config asks for."""
+        """All weights of a network as one parameter group, with the configured weight decay."""
         return Group([network], weight_decay=getattr(self.config, "weight_decay", 0.0))
 
     @property
     def warmup_steps(self) -> int:
-        """Gradient steps in which the learning rate rises from 0."""
+        """The number of gradient steps over which the learning rate rises from 0."""
         return getattr(self.config, "warmup_steps", 0)
 
     @staticmethod
     def needs_reference(config: PolicyOptions) -> bool:
-        """Whether the policy is compared with a reference: a named one, or its first weights."""
+        """Whether the policy is compared with a reference: a named one, or its initial weights."""
         return False
 
     def make_reference(self) -> Policy:
-        """What later policies are compared with: the named reference, or the policy as it is."""
+        """The reference policy: the named one, or a copy of the current policy."""
         if self.parts.reference is None:
             return self.policy.reference()
         return reference_policy(self.parts.reference, self).to(self.parts.device)
@@ -137,7 +137,7 @@ class PolicyAgent(PredictingAgent):
 
     @property
     def can_checkpoint(self) -> bool:
-        """Between rounds a language model's memory of what it writes is of no use any more."""
+        """Between rounds, because then a language model's KV cache is not needed."""
         large = self._acting is not None and not isinstance(self._acting, RecurrentMemory)
         return not large or not len(self.rollout_data)
 
@@ -167,7 +167,7 @@ class PolicyAgent(PredictingAgent):
 
     def anneal(self) -> float:
         """Sets the learning rate for this point of training, and returns that of the next step,
-        which in a warm-up is less."""
+        which is lower during a warm-up."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = self.settings.learning_rate * left
         return self.optimizer.step_size
@@ -189,8 +189,8 @@ class PolicyAgent(PredictingAgent):
         }
 
     def reference_state(self, reference: Policy) -> State | str:
-        """What a checkpoint keeps of the reference, which stays what it is: its weights, once for
-        all, or their digest where they are read from a named folder."""
+        """The reference in a checkpoint: its weights, which never change and are stored once, or
+        their digest if they come from a named folder."""
         weights = module_tensors(reference)
         named = self.parts.reference is not None or self.policy.named
         return digest(weights) if named and weights else Frozen(weights)
@@ -220,7 +220,7 @@ def weighted_step(
     batch: Batch,
     config: Any,
 ) -> dict[str, Tensor]:
-    """One gradient step in which `average` says how much each element counts.
+    """One gradient step in which `average` sets the weight of each element.
 
     Returns:
         The diagnostics of the loss, and "grad_norm".

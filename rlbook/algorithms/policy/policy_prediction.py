@@ -1,4 +1,4 @@
-"""What a policy acts with besides the present observation: a memory of the episode, or of the text.
+"""What a policy needs besides the current observation: a memory of the episode, or the text so far.
 
 And `predict` of an agent whose policy may be a language model: text prompts in, completions out.
 """
@@ -39,12 +39,12 @@ class PredictingAgent(Agent):
         return self.policy.initial_state() if self.remembers else None
 
     def _acting_state(self) -> Any:
-        """What the policy acts with from now on: its own, or what asks another program."""
+        """The acting state of the policy in training: its own, or one that asks another program."""
         return self.policy.initial_state() if self.sampler is None else self.sampler.acting_state()
 
     def _evaluating_state(self) -> Any:
-        """What the policy acts with outside training. Of a recurrent one whoever lets it play keeps
-        the memory."""
+        """The acting state of the policy outside training. The memory of a recurrent policy is held
+        by the caller."""
         return None if self.remembers else self.policy.initial_state()
 
     def predict(
@@ -77,6 +77,6 @@ class PredictingAgent(Agent):
 
 
 def is_text(observation: object) -> bool:
-    """Whether it is a prompt, or a list of them."""
+    """Whether the value is a prompt or a list of prompts."""
     texts = observation if isinstance(observation, list) else [observation]
     return len(texts) > 0 and all(isinstance(one, str) for one in texts)

@@ -129,7 +129,8 @@ def ppo_update(
 def ppo_loss(
     policy: Policy, batch: Batch, *, config: PPOConfig, diagnose: bool = True
 ) -> LossOutput:
-    """The clipped surrogate, the value loss and the entropy bonus of some rows; lower is better.
+    """These rows' share of the clipped surrogate, the value loss and the entropy bonus; lower is
+    better.
 
     Without `diagnose` only the total is wanted.
     """
@@ -171,7 +172,7 @@ def ppo_loss(
 
 
 def standardize_advantages(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
-    """A minibatch with standardised advantages, and each element's share in the loss."""
+    """A minibatch with standardised advantages, and each element's share of the loss."""
     assert batch.advantage is not None
     mask = None if policy.unit == "step" else batch.mask
     if config.normalize_advantage and config.normalize_over == "minibatch":
@@ -206,7 +207,7 @@ class PPO(ActorCriticAgent):
         self.penalty = KLPenalty(config)
         if config.critic_start == "reward_model":
             if parts.reward_model is None:
-                lacking = "needs a reward_model, and none is named"
+                lacking = "needs a reward_model, but none is given"
                 raise RequestError(f"critic_start 'reward_model' {lacking}")
             self.policy.start_critic(parts.reward_model.network)  # type: ignore[attr-defined]
 

@@ -31,7 +31,7 @@ class PairedRows:
     """P pairs of episodes, row i of `better` against row i of `worse`."""
 
     adds_up: ClassVar[bool] = True
-    """As in `rlbook.data.rollout.Batch`."""
+    """See `rlbook.data.rollout.Batch`."""
     better: Batch
     worse: Batch
     count: int = 0  # pairs in the whole minibatch that these are part of
@@ -43,14 +43,14 @@ class PairedRows:
         return PairedRows(self.better[rows], self.worse[rows], self.count)
 
     def as_minibatch(self) -> PairedRows:
-        """The same pairs as all that a gradient step is made with."""
+        """The same pairs as a complete minibatch of their own."""
         better = dataclasses.replace(self.better, weight=per_token(self.better.mask))
         return PairedRows(better, self.worse, len(self))
 
 
 def ranked_pairs(returns: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
-    """Within each group the best episode against the worst, the second best against the second
-    worst, and so on; ties make no pair.
+    """Pairs within each group: the best episode against the worst, the second best against the
+    second worst, and so on; ties make no pair.
 
     Args:
         returns: [N], groups of neighbours.
@@ -85,7 +85,7 @@ def reference_log_prob(rows: Batch, config: DPOConfig) -> Tensor:
 def kto_reference_point(
     batches: Sequence[Batch], policy: Policy, reference: Policy | None, config: DPOConfig
 ) -> Tensor:
-    """KTO's z: a scalar, in nats, of texts after the prompt of the next row of their batch.
+    """KTO's z: a scalar, in nats, from completions paired with the prompt of the next row.
 
     All walks of a maze begin alike, so there each stands for any other.
     """
@@ -123,7 +123,7 @@ def pair_loss(
     kl: Tensor | None,
     average: Average,
 ) -> Tensor:
-    """The loss that a config names.
+    """The loss that the config names.
 
     Args:
         config: which loss, and its settings.
@@ -154,7 +154,7 @@ def pair_metrics(
     average: Average,
     share: float,
 ) -> dict[str, Tensor]:
-    """What the policy prefers, and how far it is from the reference.
+    """Metrics of the policy's preferences and of its distance from the reference.
 
     Args:
         config, policy, reference, average: as of `pair_loss`.

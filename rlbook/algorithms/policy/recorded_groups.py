@@ -27,7 +27,7 @@ from rlbook.seeding import rng_for
 
 
 class Learner(Protocol):
-    """What the functions below ask of `grpo`."""
+    """The part of `grpo`'s interface that the functions below use."""
 
     config: Any
     seed: int
@@ -89,7 +89,7 @@ def recorded_rows(agent: Learner, groups: RankedBatch) -> tuple[Batch, Metrics]:
 
 @torch.no_grad()
 def reference_metrics(agent: Learner, batch: Batch) -> Metrics:
-    """How far the policy is from the reference in recorded states."""
+    """Metrics of the policy's distance from the reference in recorded states."""
     assert agent.reference is not None
     new, old = agent.policy.distributions(batch), agent.reference.distributions(batch)
     ratio = (new.log_prob(batch.action) - batch.log_prob).exp()
@@ -99,7 +99,7 @@ def reference_metrics(agent: Learner, batch: Batch) -> Metrics:
 
 @torch.no_grad()
 def held_out_metrics(agent: Learner, groups: RankedBatch) -> Metrics:
-    """Loss and KL of recorded groups that are not learned from."""
+    """Loss and KL on the held-out recorded groups."""
     batch, _ = recorded_rows(agent, groups)
     batch = batch.weigh(agent.config.averaging())
     loss = agent.loss(agent.policy, batch, config=agent.settings).metrics["policy_loss"]
@@ -116,11 +116,11 @@ IDLE_WITH_RECORDED = (
     "mask_truncated",
     "credit",
 )
-"""What changes nothing about learning from recorded groups."""
+"""Hyper-parameters without effect on learning from recorded groups."""
 
 
 def check_recorded(config: GRPOConfig) -> None:
-    """Raises ValueError where recorded groups leave a hyper-parameter without meaning."""
+    """Raises ValueError if a hyper-parameter has no meaning with recorded groups."""
     if config.kl_coef == 0.0:
         raise ValueError(
             "kl_coef must be above 0 for recorded groups, whose ratio is to the reference, got 0.0"

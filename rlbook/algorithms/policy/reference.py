@@ -43,8 +43,7 @@ class FrozenPolicy(Agent):
         self._acting = None if exploration is None else policy.initial_state()
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
-        """The most likely action; one that is drawn where the agent explores and has a generator
-        for that."""
+        """The most likely action, or a sampled one if the agent explores and has a generator."""
         self.check_batch(observation)
         rng = self.exploration if explore else None
         return self.policy.act(observation, rng, self._acting)[0]
@@ -57,7 +56,7 @@ class FrozenPolicy(Agent):
 
 
 def codec_of(env: VectorEnv) -> Codec | None:
-    """Which text the ids of a token environment stand for; None where actions are not tokens."""
+    """The tokenizer of a token environment; None if actions are not tokens."""
     return getattr(env.unwrapped, "codec", None)
 
 
@@ -97,7 +96,7 @@ def named_policy(named: Agent, learner: Agent, role: str) -> Policy:
 
 
 def tokens_of(agent: Agent) -> str | None:
-    """The tokenizer of an agent that writes; None of one that does not."""
+    """The tokenizer of an agent that generates text; None otherwise."""
     codec: Codec | None = getattr(agent, "codec", None)
     return None if codec is None else codec.backend.to_str()
 

@@ -46,7 +46,8 @@ from rlbook.networks.policy import Policy
 def reinforce_rows(
     policy: Policy, rollout: Rollout, reward: Tensor, config: ReinforceConfig
 ) -> Batch:
-    """Whole episodes [T, N] as rows, with A, the target of V, and each step's share in the loss."""
+    """Whole episodes [T, N] as rows, with A, the value target, and each step's share of the
+    loss."""
     mask = rollout.tensor("valid")
     ends = rollout.tensor("terminated"), rollout.tensor("truncated")
     returns = discounted_returns(reward, *ends, config.gamma, valid=mask)  # [T, N]
@@ -95,7 +96,7 @@ def reinforce_update(
 
 
 def reinforce_loss(policy: Policy, batch: Batch, *, config: ReinforceConfig) -> LossOutput:
-    """The share of some rows in the loss of the round; lower is better."""
+    """These rows' share of the round's loss; lower is better."""
     log_prob, entropy, value = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None and batch.advantage is not None
     total = policy_gradient_loss(log_prob, batch.advantage, **batch.share)

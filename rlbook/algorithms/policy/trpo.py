@@ -55,7 +55,7 @@ from rlbook.networks.policy import Policy
 
 
 def trpo_update(policy: Policy, batch: Batch, config: TRPOConfig) -> Metrics:
-    """The natural gradient step, and as much of it as the line search takes.
+    """The natural-gradient step, scaled back by the line search.
 
     Args:
         policy: changed in place, but for its value network.
@@ -76,7 +76,7 @@ def trpo_update(policy: Policy, batch: Batch, config: TRPOConfig) -> Metrics:
 def trpo_objective(
     policy: Policy, batch: Batch, old: Distribution
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean ρ A, mean KL(π_old ‖ π) and the mean entropy, under the weights as they are."""
+    """Mean ρ A, mean KL(π_old ‖ π) and mean entropy, under the current weights."""
     assert batch.advantage is not None and batch.weight is not None
     new, average = policy.distributions(batch), batch.weight
     loss = clipped_surrogate_loss(
@@ -134,7 +134,7 @@ def line_search(
 def fit_value(
     policy: Policy, optimizer: Optimizer, batch: Batch, config: TRPOConfig, rng: Generator
 ) -> Metrics:
-    """Some epochs of Adam on V, whose loss has no gradient in π's weights."""
+    """Several epochs of Adam on V; the value loss has no gradient with respect to π's weights."""
     metrics: list[dict[str, Tensor]] = []
     for _ in range(config.value_epochs):
         metrics = [
@@ -150,13 +150,13 @@ def fit_value(
 
 
 def with_shares(rows: Batch) -> Batch:
-    """A minibatch whose elements count alike."""
+    """A minibatch whose elements have equal weights."""
     assert rows.target is not None
     return replace(rows, weight=per_token(rows.mask.to(rows.target.dtype)))
 
 
 def value_loss(policy: Policy, batch: Batch) -> LossOutput:
-    """The share of some rows in ½ mean (V - y)²."""
+    """These rows' share of ½ mean (V - y)²."""
     value = policy.evaluate(batch, entropy=False)[2]
     assert value is not None and batch.target is not None
     loss = squared_value_loss(value, batch.target, **batch.share)
@@ -164,13 +164,13 @@ def value_loss(policy: Policy, batch: Batch) -> LossOutput:
 
 
 def policy_parameters(policy: Policy) -> list[Tensor]:
-    """θ: what is trained of π, without V."""
+    """θ: the trainable parameters of π, without those of V."""
     of_value = {id(p) for p in policy.value_parameters()}
     return [p for p in policy.parameters() if p.requires_grad and id(p) not in of_value]
 
 
 def set_parameters(parameters: Sequence[Tensor], values: Tensor) -> None:
-    """Writes the numbers [P] into the parameters, in their order, where they lie."""
+    """Copies the numbers [P] into the parameters, in their order, in place."""
     parts = values.split([p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.copy_(part.view_as(parameter))

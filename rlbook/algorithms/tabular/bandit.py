@@ -62,7 +62,7 @@ def choose(
 
 
 def draw_means(memory: BanditMemory, config: BanditConfig, rng: Generator) -> NDArray[np.float64]:
-    """A mean reward of each action, as likely as it is after the rewards so far: [..., A]."""
+    """A sample of each action's mean reward from its posterior: [..., A]."""
     if config.prior == "beta":
         return rng.beta(*beta_posterior(memory.q, memory.counts))
     prior = config.initial_value, config.prior_std, config.noise_std
@@ -106,7 +106,7 @@ class BanditConfig(Hyperparameters):
     confidence: Annotated[float, non_negative] = 2.0
     # initial Q, and thompson's prior mean, in reward units; optimistic if above all rewards
     initial_value: Annotated[float, finite] = 0.0
-    # thompson: what is believed of a mean at first; beta is for rewards that are 0 or 1
+    # thompson: prior of a mean; beta is for rewards that are 0 or 1
     prior: Literal["normal", "beta"] = "normal"
     # thompson: standard deviation of the normal prior, in reward units, > 0
     prior_std: Annotated[float, positive] = 1.0
@@ -119,8 +119,8 @@ class BanditConfig(Hyperparameters):
         super().__post_init__()
         if self.method == "thompson" and self.alpha is not None:
             raise ValueError(
-                f"alpha must be none where method is thompson, got {self.alpha}: in a posterior all"
-                " rewards count alike"
+                f"alpha must be none where method is thompson, got {self.alpha}: a posterior "
+                "weights all rewards equally"
             )
 
 
@@ -133,7 +133,7 @@ def check_coin(reward: float) -> None:
 
 
 class BanditMemory(NamedTuple):
-    """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
+    """The tables of one problem, [A], or of many in parallel, [R, A]; changed in place."""
 
     q: NDArray[np.float64]  # [..., A], in reward units
     counts: NDArray[np.int64]  # [..., A]: N(a)
@@ -173,7 +173,7 @@ class Bandit(Agent):
         explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:
-        """Among the actions that a mask [A] allows, as if there were no others."""
+        """The action, chosen among those that a mask [A] allows."""
         allowed = np.arange(len(self.memory.q)) if action_mask is None else action_mask.nonzero()[0]
         q, counts, preferences, mean_reward = self.memory
         among = BanditMemory(q[allowed], counts[allowed], preferences[allowed], mean_reward)

@@ -29,7 +29,7 @@ from rlbook.functional.schedules import Constant, Inverse, Linear, Schedule
 from rlbook.hyperparameters import counts_visits
 
 LOWEST = float(np.finfo(np.float64).min)
-"""The lowest finite number, which stands for -∞ in a checkpoint."""
+"""The lowest finite float, which represents -∞ in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class ControlAgent(TableAgent):
     settings: ControlSettings
     choose = staticmethod(explore)
     value_tables: ClassVar[tuple[str, ...]] = ("q",)
-    """The tables [S, A] of action values, in which a forbidden action has the value -∞."""
+    """The tables [S, A] of action values, in which a forbidden action has value -∞."""
     on_policy: ClassVar[bool] = False
-    """Whether Q(s, a) are the values of the policy that acts, exploration included."""
+    """Whether Q(s, a) is the value of the acting policy, exploration included."""
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",
         "epsilon": "probability of a random action (ε-greedy; not with a 1/N schedule, which "
@@ -78,8 +78,8 @@ class ControlAgent(TableAgent):
     }
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
-        """Raises TrainingError where this state's mask was another one before: Q(s, a) cannot be
-        a number and -∞ by turns.
+        """Raises TrainingError if this state's mask differs from the one seen before: Q(s, a)
+        cannot be finite at one time and -∞ at another.
         """
         mask = allowed.tobytes()
         before = self._shown_masks.setdefault(int(state), mask)
@@ -87,9 +87,9 @@ class ControlAgent(TableAgent):
             first = np.frombuffer(before, dtype=np.bool_).astype(int).tolist()
             raise TrainingError(
                 f"the action mask of state {state} was {first} and is now "
-                f"{allowed.astype(int).tolist()}: a table of action values needs masks that follow "
-                "from the state alone; smaller cells (bins) or an agent with a network, such as "
-                "dqn, may help"
+                f"{allowed.astype(int).tolist()}: a table of action values needs masks that "
+                "depend only on the state; smaller cells (bins) or an agent with a network, "
+                "such as dqn, may help"
             )
         for name in self.value_tables:
             table = getattr(self.memory if memory is None else memory, name)
@@ -97,7 +97,7 @@ class ControlAgent(TableAgent):
 
     @cached_property
     def _shown_masks(self) -> dict[int, bytes]:
-        """State → its mask [A] as bytes, of the states whose masks were shown; after loading, of
+        """State → its mask [A] as bytes, for the states whose masks were seen; after loading, for
         those in which something is forbidden.
         """
         return {}
@@ -109,12 +109,12 @@ class ControlAgent(TableAgent):
 
     @property
     def alpha(self) -> float:
-        """The step size now, in (0, 1]; of a 1/N schedule the first one."""
+        """The current step size, in (0, 1]; of a 1/N schedule the first one."""
         return self.config.alpha(self.progress)
 
     @property
     def epsilon(self) -> float:
-        """The probability of a random action now, in [0, 1]; of a 1/N schedule that of a new
+        """The current probability of a random action, in [0, 1]; of a 1/N schedule that of a new
         state.
         """
         return min(1.0, self.config.epsilon(self.progress))
@@ -171,7 +171,7 @@ class ControlAgent(TableAgent):
         return self.memory.q.copy()
 
     def state_dict(self) -> State:
-        """A checkpoint holds finite numbers alone: the lowest of them stands for -∞."""
+        """A checkpoint holds only finite numbers: the lowest float stands for -∞."""
         state = super().state_dict()
         for name in self.value_tables:
             table = state["memory"][name]
@@ -188,7 +188,7 @@ class ControlAgent(TableAgent):
         self._shown_masks = {int(state): allowed[state].tobytes() for state in masked}
 
     def own_policy(self) -> np.ndarray | None:
-        """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.
+        """π(a|s), [S, A]: the on-policy agent's current policy, exploration included.
 
         None of an off-policy agent, and of UCB, which is not a distribution.
         """

@@ -73,7 +73,8 @@ def own_step_size(
 
 
 class DoubleMemory(ControlMemory):
-    """With the two tables; q is their mean (Q₁ + Q₂) / 2, and visits counts updates of either."""
+    """The tables of Q-learning with two estimates; q is their mean (Q₁ + Q₂) / 2, and visits counts
+    updates of either."""
 
     first: NDArray[np.float64]  # [S, A]: Q₁, in reward units
     second: NDArray[np.float64]  # [S, A]: Q₂, in reward units

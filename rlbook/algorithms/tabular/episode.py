@@ -1,4 +1,4 @@
-"""An episode, kept until it ends, when Monte Carlo methods learn from it.
+"""The episode in progress, from which Monte Carlo methods learn when it ends.
 
 At the end `to_returns` turns the rewards into returns, in place:
 
@@ -21,10 +21,11 @@ from rlbook.algorithms.tabular.records import Memory, NamedRecord, StepTables
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 
 EPISODE = ("states", "actions", "rewards")
-"""The fields of a memory that grow with the episode."""
+"""The fields of a memory that grow during an episode."""
 FIRST, EVERY = "first", "every"
 VISITS = (FIRST, EVERY)
-"""What `visits` may be: an episode updates an entry at its first visit only, or at every visit."""
+"""The possible values of `visits`: an episode updates an entry at its first visit only, or at every
+visit."""
 
 
 class EpisodeArrays(NamedRecord):
@@ -37,7 +38,7 @@ class EpisodeArrays(NamedRecord):
 
 
 class EpisodeMemory(EpisodeArrays, Memory):
-    """The tables of an agent that keeps the episode in progress."""
+    """The tables of an agent that stores the episode in progress."""
 
 
 def no_episode() -> dict[str, np.ndarray]:
@@ -48,7 +49,7 @@ def no_episode() -> dict[str, np.ndarray]:
 
 
 def record(memory: EpisodeArrays, state: int, action: int, reward: float) -> int:
-    """Appends a step. Returns how many the episode has now."""
+    """Appends a step. Returns the episode's length so far."""
     time = memory.recorded[0]
     memory.states[time] = state
     memory.actions[time] = action
@@ -74,7 +75,7 @@ def to_returns(memory: EpisodeArrays, beyond: float, gamma: float) -> int:
 
 
 class EpisodeAgent(TableAgent):
-    """An agent that keeps the episode in progress."""
+    """An agent that stores the episode in progress."""
 
     memory: EpisodeMemory
     marks: tuple[str, ...] = ()
@@ -97,6 +98,6 @@ class EpisodeAgent(TableAgent):
         for name in self.marks:
             if tables[name].max() > recorded:
                 raise ValueError(
-                    f"the saved {name} names a step after the last, {tables[name].max()} "
-                    f"of {recorded}"
+                    f"the saved {name} refers to step {tables[name].max()}, but the episode has "
+                    f"{recorded} steps"
                 )

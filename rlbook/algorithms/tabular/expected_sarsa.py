@@ -1,5 +1,5 @@
-"""Expected SARSA: SARSA with the expected value over all next actions in place of the one that is
-taken.
+"""Expected SARSA: SARSA with the expected value over all next actions instead of the value of the
+action taken.
 
     Q ← initial value
     for each step

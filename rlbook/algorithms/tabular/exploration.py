@@ -58,8 +58,8 @@ def forbid(
     allowed: Sequence[bool] | NDArray[np.bool_],
     value: float,
 ) -> None:
-    """Marks the forbidden actions of one state in its row [A] of a table; what is allowed again
-    after it was not gets the `value` of the beginning.
+    """Marks the forbidden actions of one state in its row [A] of a table; an action that is allowed
+    again gets the initial `value`.
     """
     for action in range(len(row)):
         if not allowed[action]:
@@ -69,7 +69,7 @@ def forbid(
 
 
 def num_allowed(row: Row) -> int:
-    """How many actions of a row [A] are not forbidden."""
+    """The number of allowed actions in a row [A]."""
     count = 0
     for action in range(len(row)):
         if row[action] > FORBIDDEN:
@@ -78,13 +78,13 @@ def num_allowed(row: Row) -> int:
 
 
 def random_action(row: Row, rng: Generator) -> int:
-    """One of the allowed actions, all equally likely."""
+    """A uniformly random allowed action."""
     action = int(rng.random() * len(row))
     return action if row[action] > FORBIDDEN else draw_greedy_allowed(row, rng)
 
 
 def draw_greedy_allowed(row: Row, rng: Generator) -> int:
-    """The same, for a row of which some are forbidden: with one random number."""
+    """A greedy action of a row with forbidden actions, drawn with one random number."""
     skip = int(rng.random() * num_allowed(row))
     for action in range(len(row)):
         if row[action] > FORBIDDEN:
@@ -95,7 +95,7 @@ def draw_greedy_allowed(row: Row, rng: Generator) -> int:
 
 
 def deterministic_argmax(row: Sequence[float], place: int) -> int:
-    """One of the best actions, always the same: of n the one with index `place` mod n.
+    """A best action, always the same: of n, the one with index `place` mod n.
 
     The fixed rule makes acting repeatable, and states that were never visited still do not all get
     the same action.
@@ -135,7 +135,7 @@ def epsilon_greedy(
 
 
 def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
-    """With probabilities ∝ exp(Q / τ)."""
+    """An action drawn with probability ∝ exp(Q / τ)."""
     row, temperature = memory.q[state], scheduled_value(settings.temperature, memory.clock[0], 1)
     best, total = largest(row), 0.0
     for action in range(len(row)):
@@ -154,7 +154,7 @@ def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, st
 def upper_confidence(
     memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int
 ) -> int:
-    """An action never tried, otherwise the largest Q + c √(ln N(s) / N(s, a))."""
+    """An untried action, otherwise the one with the largest Q + c √(ln N(s) / N(s, a))."""
     row, visits = memory.q[state], memory.visits[state]
     total, untried = 0, 0
     for action in range(len(row)):

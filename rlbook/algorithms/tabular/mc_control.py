@@ -91,7 +91,7 @@ def mc_control_update(
 
 
 def policy_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
-    """V(s) by Q under the policy that acts, in reward units; UCB counts as greedy."""
+    """V(s) under the current policy, from Q, in reward units; UCB counts as greedy."""
     if settings.exploration == UCB:
         return largest(memory.q[state])
     return expected_value(memory, settings, state)
@@ -100,7 +100,7 @@ def policy_value(memory: ControlMemory, settings: ControlSettings, state: int) -
 def start_anywhere(
     memory: MCControlMemory, settings: MCControlSettings, rng: Generator, state: int
 ) -> int:
-    """A uniformly random first action; afterwards as without exploring starts."""
+    """A uniformly random first action; then as without exploring starts."""
     if memory.recorded[0] == 0:
         return random_action(memory.q[state], rng)
     return explore(memory, settings, rng, state)
@@ -110,13 +110,13 @@ NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
 
 
 class MCControlSettings(ControlSettings):
-    """With which visits count."""
+    """The settings, including which visits count."""
 
-    every_visit: bool  # whether all do, or the first of an episode alone
+    every_visit: bool  # whether every visit of an episode counts, or only the first
 
 
 class MCControlMemory(EpisodeArrays, ControlMemory):
-    """With the episode in progress."""
+    """The tables, including the episode in progress."""
 
     # [S, A]: the step of this episode, from 1, at which the action was first taken in the state;
     # 0 where it was not
@@ -161,7 +161,8 @@ class MCControl(EpisodeAgent, ControlAgent):
         return MCControlMemory(*super().make_memory(), **no_episode(), first=first)
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
-        """With exploring starts "pairs", episodes begin in a uniformly random state.
+        """The model for training: with exploring starts "pairs", episodes begin in a uniformly
+        random state.
 
         The states are those that can be reached and are not terminal.
 

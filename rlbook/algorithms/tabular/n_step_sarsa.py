@@ -94,7 +94,7 @@ def update_remaining_steps(memory: NStepMemory, settings: NStepSettings, bootstr
 def move_to_target(
     memory: NStepMemory, settings: ControlSettings, time: int, target: float
 ) -> float:
-    """Q of the pair of step `time` towards its target. Returns |δ| in reward units."""
+    """Moves Q of the pair at step `time` towards its target. Returns |δ| in reward units."""
     slot = time % len(memory.rewards)
     state: int = memory.states[slot]
     action: int = memory.actions[slot]
@@ -108,13 +108,13 @@ ROWS = ("states", "actions", "rewards")
 
 
 class NStepSettings(ControlSettings):
-    """With n."""
+    """The settings, including n."""
 
     n: int  # rewards in a target, in steps
 
 
 class NStepMemory(Window, SarsaMemory):
-    """With the last n steps of the episode (see `windows`)."""
+    """The tables, including the last n steps of the episode (see `windows`)."""
 
     actions: NDArray[np.int64]  # [K]
 

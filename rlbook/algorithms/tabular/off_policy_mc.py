@@ -101,7 +101,7 @@ def control_update(
 
 
 def steady_best(row: NDArray[np.float64], state: int) -> int:
-    """One best action, always the same: as `ControlAgent.greedy_action`."""
+    """A best action, always the same one, as in `ControlAgent.greedy_action`."""
     best, ties = largest(row), 0
     for action in range(len(row)):
         if row[action] == best:
@@ -116,8 +116,8 @@ def steady_best(row: NDArray[np.float64], state: int) -> int:
 
 
 SOFT = 0.1
-"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy
-that acts.
+"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the behaviour
+policy.
 """
 
 
@@ -143,7 +143,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     per_step = (*EPISODE, "ratios")
 
     def __init__(self, env: gymnasium.Env, config: OffPolicyMCConfig, seed: int = 0) -> None:
-        """Raises ValueError where the target policy does not fit the environment."""
+        """Raises ValueError if the target policy does not fit the environment."""
         self.is_prediction = config.task == PREDICTION
         self.seeks_return = not self.is_prediction
         shape = table_shape(env)
@@ -156,8 +156,8 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     @property
     def target_policy(self) -> np.ndarray | None:
-        """Prediction: π(a|s), whose values are learned, [S, A]. Control: None; it is the best
-        that is sought.
+        """Prediction: π(a|s), whose values are learned, [S, A]. Control: None, because the optimal
+        policy is sought.
         """
         return self._target.copy() if self.is_prediction else None
 
@@ -209,7 +209,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         }
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
-        """Prediction: the target policy is one over the allowed actions."""
+        """Prediction: restricts the target policy to the allowed actions."""
         super().forbid(state, allowed, memory)
         if self.is_prediction:
             row = self._target[state] = restrict_policy(self._given[state], allowed)

@@ -47,6 +47,7 @@ class OffPolicyMCConfig(ControlConfig):
             )
         if self.task == PREDICTION and isinstance(self.epsilon, Inverse):
             raise ValueError(
-                f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no actions"
+                f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no visits "
+                "of actions"
             )
         object.__setattr__(self, "policy", plain_policy(self.policy))

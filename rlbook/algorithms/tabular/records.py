@@ -1,4 +1,5 @@
-"""The tables and the settings of a tabular algorithm: named tuples, to which others add fields.
+"""Records for the tables and settings of tabular algorithms: named tuples that can be extended by
+inheritance.
 
     class SarsaMemory(ControlMemory):        # clock, visits, q, pending
         pending: NDArray[np.int64]           # [1]: the action to take now
@@ -21,13 +22,13 @@ from rlbook.checks import ENDLESS
 from rlbook.functional.schedules import Numbers
 
 METHODS = ("_fields", "__new__", "__getnewargs__", "__repr__", "_make", "_replace", "_asdict")
-"""What makes a named tuple of a tuple."""
+"""The methods of a named tuple."""
 
 
 @dataclass_transform(frozen_default=True)
 class NamedRecord(tuple[Any, ...]):
-    """A named tuple. Its fields stand in the order of a dataclass's: those of the last base first,
-    those of its own body last.
+    """A named tuple whose fields are in the order of a dataclass's: those of the last base first,
+    its own last.
     """
 
     _fields: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +54,7 @@ class NamedRecord(tuple[Any, ...]):
 
 
 class Settings(NamedRecord):
-    """The hyper-parameters that every update reads, as numbers."""
+    """The hyper-parameters that every update uses, as numbers."""
 
     gamma: float  # discount per step
     alpha: Numbers  # step size
@@ -63,7 +64,7 @@ class Settings(NamedRecord):
 
 
 class ControlSettings(Settings):
-    """Those of an agent with a table Q(s, a): how it chooses, too."""
+    """The settings of an agent with a table Q(s, a), including its exploration."""
 
     epsilon: Numbers  # probability of a random action
     exploration: int  # EPSILON_GREEDY, SOFTMAX or UCB
@@ -75,20 +76,20 @@ class ControlSettings(Settings):
 
 
 class Memory(NamedRecord):
-    """The tables of any tabular agent; all that lasts is in one of them."""
+    """The tables of any tabular agent; they hold its entire state."""
 
     clock: NDArray[np.float64]  # [1]: progress in [0, 1], set before each step
     visits: NDArray[np.int64]  # updates of each entry [S] or [S, A], where counted
 
 
 class ControlMemory(Memory):
-    """Those of an agent with a table Q(s, a)."""
+    """The tables of an agent with a table Q(s, a)."""
 
     q: NDArray[np.float64]  # [S, A], in reward units
 
 
 class StepTables(NamedTuple):
-    """Tables with a row for each step that an algorithm keeps, which grow as steps come."""
+    """Tables with one row per stored step, which grow during training."""
 
     names: tuple[str, ...]
     used: str  # the table whose only number says how many rows are in use

@@ -55,7 +55,7 @@ def sarsa_update(
 
 
 def take_pending(memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
-    """The action that the last update has chosen; in the first state of an episode a new one."""
+    """The action chosen by the last update; in the first state of an episode a new one."""
     action = memory.pending[0]
     return action if action != NONE else explore(memory, settings, rng, state)
 
@@ -65,7 +65,7 @@ NONE = -1
 
 
 class SarsaMemory(ControlMemory):
-    """With the next action, which the last update has chosen."""
+    """The tables, including the next action, which the last update chose."""
 
     pending: NDArray[np.int64]  # [1]: the action to take now, or NONE
 

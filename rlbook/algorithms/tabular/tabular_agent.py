@@ -66,9 +66,9 @@ class TableAgent(Agent):
     observations = "index"
     actions = "discrete"
     choose: ClassVar[Choose]
-    """The algorithm's way to act while learning; a plain function."""
+    """The algorithm's action selection during learning; a plain function."""
     update: ClassVar[Update]
-    """The algorithm's way to learn from one step; a plain function."""
+    """The algorithm's update from one step; a plain function."""
     memory: Memory
     settings: Settings
 
@@ -87,7 +87,7 @@ class TableAgent(Agent):
 
     @abstractmethod
     def make_memory(self) -> Memory:
-        """The tables before the first step."""
+        """The initial tables."""
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
         """The `TabularMDP` to draw training episodes from, given the environment's own.
@@ -101,8 +101,8 @@ class TableAgent(Agent):
         return ()
 
     def make_room(self, steps: int) -> None:
-        """Called before up to `steps` steps are taken at once: a table that has no room for them
-        becomes at least twice as long.
+        """Called before up to `steps` steps are taken at once: a table without room for them is
+        enlarged at least twofold.
         """
         for names, used, most in self.step_tables():
             tables = {name: getattr(self.memory, name) for name in names}
@@ -117,7 +117,7 @@ class TableAgent(Agent):
                 self.memory = self.memory._replace(**longer)
 
     def functions(self) -> tuple[Choose, Update]:
-        """`choose` and `update`, as the loops call them."""
+        """`choose` and `update`, in the form that the loops call."""
         return type(self).choose, type(self).update
 
     def act(
@@ -156,18 +156,18 @@ class TableAgent(Agent):
         return self.rates() | ({} if size is None else {"td_error": float(size)})
 
     def rates(self) -> Metrics:
-        """The schedules' values now, where they are one number."""
+        """The current values of the schedules that are a single number."""
         return {}
 
     @abstractmethod
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
-        """Notes what the environment allows in a state, [A], in the tables; in those of `memory`,
-        where given.
+        """Records the allowed actions of a state, [A], in the tables, or in those of `memory` if
+        given.
         """
 
     @abstractmethod
     def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
-        """The action taken without exploration, of those that a mask [A] allows."""
+        """The action taken without exploration, among those that a mask [A] allows."""
 
     def greedy_policy(self) -> np.ndarray:
         """[S] int: the action taken without exploration."""
@@ -178,14 +178,14 @@ class TableAgent(Agent):
         """V(s): [S], in reward units."""
 
     def state_dict(self) -> State:
-        """Holds copies of the tables, without rows that are not in use."""
+        """Copies of the tables, without unused rows."""
         tables = {name: np.array(table) for name, table in self._tables().items()}
         for names, used, _ in self.step_tables():
             tables |= {name: tables[name][: int(tables[used][0])] for name in names}
         return {"memory": tables, "rng": rng_state(self.rng)}
 
     def _tables(self) -> dict[str, np.ndarray]:
-        """What lasts; the clock is set before each step."""
+        """The saved tables: all but the clock, which is set before each step."""
         return {name: table for name, table in self.memory._asdict().items() if name != "clock"}
 
     def load_state_dict(self, state: State) -> None:
@@ -207,7 +207,7 @@ class TableAgent(Agent):
         set_rng_state(self.rng, state["rng"])
 
     def _ranges(self) -> dict[str, tuple[float, float]]:
-        """[low, high) of the numbers that are indices of a table, or lengths of lists of them."""
+        """The range [low, high) of entries that are indices of a table or lengths."""
         states, actions = (0, self.num_states), (0, self.num_actions)
         return {
             "states": states,
@@ -239,7 +239,7 @@ class TableAgent(Agent):
 
 
 def is_mask_of_state(mask: NDArray[np.bool_] | None, terminated: bool, truncated: bool) -> bool:
-    """Whether a mask after a step says what is allowed in the state that the step led to.
+    """Whether the mask after a step is that of the state which the step led to.
 
     No action is taken where an episode ends, so a mask that allows everything may mean no mask.
     """

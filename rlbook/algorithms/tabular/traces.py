@@ -47,7 +47,7 @@ class Traces(NamedRecord):
 
 
 class TraceSettings(NamedRecord):
-    """What they do at a visit and between two steps."""
+    """What the traces do at a visit and between two steps."""
 
     decay: float  # γλ
     traces: int  # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
@@ -58,15 +58,15 @@ class TraceMemory(Traces, Memory):
 
 
 class TracedControlSettings(TraceSettings, ControlSettings):
-    """With what the traces do."""
+    """The settings, including those of the traces."""
 
 
 class TracedControlMemory(Traces, ControlMemory):
-    """With the traces of a table Q."""
+    """The tables, including the traces of Q."""
 
 
 def visit(memory: Traces, kind: int, state: int, action: int, alpha: float) -> float:
-    """The entry's trace, in [0, ...), after it was visited with step size `alpha`."""
+    """The trace of an entry after a visit with step size `alpha`, in [0, ...)."""
     if memory.place[state][action] == 0:
         last = memory.active[0]
         memory.traced_states[last], memory.traced_actions[last] = state, action
@@ -90,7 +90,7 @@ def spread_error(memory: TracedControlMemory, error: float) -> None:
 
 
 def fade(memory: Traces, decay: float) -> None:
-    """Multiplies all traces by `decay`, in [0, 1], and forgets those that are 0 afterwards."""
+    """Multiplies all traces by `decay`, in [0, 1], and removes those that become 0."""
     if decay == 0.0:
         forget(memory)
     place = 0
@@ -110,7 +110,7 @@ def forget(memory: Traces) -> None:
 
 
 def _remove(memory: Traces, place: int) -> None:
-    """Puts the last of the list in this place."""
+    """Moves the last entry of the list to this place."""
     last = memory.active[0] - 1
     memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
     if place < last:

@@ -76,6 +76,6 @@ def true_online_sarsa_lambda_update(
 
 
 class TrueOnlineSarsaMemory(TracedControlMemory, SarsaMemory):
-    """With the traces, and what the next action was worth."""
+    """The tables, including the traces and the value of the next action."""
 
     before: NDArray[np.float64]  # [1]: q_old, in reward units

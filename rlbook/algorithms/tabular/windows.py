@@ -38,7 +38,7 @@ def n_step_return(memory: Window, settings: Settings, steps: int, bootstrap: flo
 
 
 def rewards_to_returns(memory: Window, settings: Settings, steps: int, bootstrap: float) -> None:
-    """Puts into the last `steps` rows of `rewards` the return from that step to the episode's
+    """Replaces the last `steps` rows of `rewards` by the returns from those steps to the episode's
     end.
     """
     room, total = len(memory.rewards), bootstrap

@@ -31,7 +31,7 @@ from rlbook.networks.values import ActionValue
 def cql_loss(
     q: ActionValue, target: ActionValue, batch: Transitions, *, config: CQLConfig
 ) -> LossOutput:
-    """The loss of fitted Q iteration, and so much of the conservative term; lower is better."""
+    """The loss of fitted Q iteration plus the weighted conservative term; lower is better."""
     values = full_precision(q(batch.obs))  # [B, A]
     fitted = regression_loss(values, target, batch, config.gamma)
     gap = conservative_gap(values, batch.action, batch.action_mask)

@@ -29,7 +29,7 @@ from rlbook.networks.values import ActionValue
 def distributional_loss(
     q: ActionValue, batch: RainbowMinibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
-    """How far the distribution of (s, a)'s return is from its target, in nats; lower is better.
+    """The divergence of (s, a)'s return distribution from its target, in nats; lower is better.
 
     Args:
         q: a `QNetwork` with atoms.

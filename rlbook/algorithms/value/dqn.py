@@ -120,7 +120,7 @@ def dqn_target(
 def dqn_loss(
     q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
-    """How far Q(s, a) of some rows is from its target; lower is better."""
+    """The error of Q(s, a) against its target, for some rows; lower is better."""
     if isinstance(batch, SequenceMinibatch):
         return recurrent_loss(q, batch, config=config)
     if config.distributional:
@@ -223,7 +223,8 @@ class DQN(Agent):
         return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """Random minibatches, one after the other where priorities or noise change in between."""
+        """Random minibatches, drawn one after the other if priorities or noise change in
+        between."""
         config, successors = self.config, partial(predict, self.target, rng=self.noise)
         return self.replay.minibatches(
             count,

@@ -103,4 +103,4 @@ METRICS = {
     "clipped_mass": "with `distributional`, the fraction of the target's probability outside "
     "[v_min, v_max], which is clipped to them; well above 0, the range is too narrow",
 }
-"""What each number in the log means."""
+"""The meaning of each logged metric."""

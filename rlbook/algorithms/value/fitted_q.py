@@ -82,14 +82,14 @@ def fitted_q_update(
 def fitted_q_loss(
     q: ActionValue, target: ActionValue, batch: Transitions, *, config: FittedQConfig
 ) -> LossOutput:
-    """How far Q(s, a) is from its target; lower is better."""
+    """The error of Q(s, a) against its target; lower is better."""
     return regression_loss(full_precision(q(batch.obs)), target, batch, config.gamma)
 
 
 def regression_loss(
     values: Tensor, target_network: ActionValue, batch: Transitions, gamma: float
 ) -> LossOutput:
-    """The same, from Q(s, ·) of the recorded states, [B, A]."""
+    """The same loss, from Q(s, ·) of the recorded states, [B, A]."""
     q = values.gather(1, batch.action[:, None]).squeeze(1)
     with torch.no_grad():
         next_q = target_network(batch.next_obs)

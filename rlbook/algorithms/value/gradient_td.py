@@ -55,7 +55,7 @@ def gradient_td_update(
     alpha: float,
     beta: float,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """One step: w and h after it, [d] each, and δ in reward units.
+    """One step: returns the new w and h, [d] each, and δ in reward units.
 
     Args:
         weights, helper: w and h, [d].
@@ -94,13 +94,14 @@ class GradientTD(LinearPrediction):
     }
 
     def __init__(self, env: gymnasium.Env, config: GradientTDConfig, seed: int = 0) -> None:
-        """Raises ValueError where a policy does not fit, or b never takes what π takes."""
+        """Raises ValueError if a policy does not fit, or if b never takes an action that π
+        takes."""
         super().__init__(env, config, seed)
         behavior = self.policy_of(config.behavior, env, 0.0)
         missing = np.argwhere((self._target_policy > 0) & (behavior == 0))
         if len(missing):
             raise ValueError(
-                "behavior must take every action that the policy takes, and never takes "
+                "behavior must take every action that the policy takes, but it never takes "
                 f"{missing[0][1]} in state {missing[0][0]}"
             )
         self.follow(behavior)

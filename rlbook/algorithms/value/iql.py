@@ -83,7 +83,7 @@ def iql_update(
     config: IQLConfig,
     losses: Mapping[str, Callable[..., LossOutput]] | None = None,
 ) -> dict[str, Tensor]:
-    """A gradient step of V, one of π and one of Q, and a step of the target critics.
+    """One gradient step each of V, π and Q, and one update of the target critics.
 
     Args:
         networks: changed in place.
@@ -101,14 +101,15 @@ def iql_update(
 
 
 def iql_value_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLConfig) -> LossOutput:
-    """How far V(s) is from the expectile of Q⁻(s, a) over the recorded actions; lower is better."""
+    """The error of V(s) against the expectile of Q⁻(s, a) over the recorded actions; lower is
+    better."""
     value = networks.value(batch.obs).squeeze(-1)  # [B]
     loss = expectile_loss(value, recorded_q(networks, batch), config.expectile)
     return LossOutput(loss, {"value_loss": loss.detach(), "value": value.detach().mean()})
 
 
 def iql_policy_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLConfig) -> LossOutput:
-    """Minus the log-likelihood of the recorded actions, weighted by how good they are."""
+    """Minus the log-likelihood of the recorded actions, weighted by their advantages."""
     with torch.no_grad():
         advantage = recorded_q(networks, batch) - networks.value(batch.obs).squeeze(-1)  # [B]
     weight = advantage_weights(advantage, config.inverse_temperature, config.max_weight)
@@ -118,7 +119,7 @@ def iql_policy_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLCon
 
 
 def iql_critic_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLConfig) -> LossOutput:
-    """How far both critics are from r + γ V(s'); lower is better."""
+    """The error of both critics against r + γ V(s'); lower is better."""
     with torch.no_grad():
         next_value = networks.value(batch.next_obs).squeeze(-1)  # [B]
     target = td_target(batch.reward, batch.terminated, next_value, config.gamma)  # [B]
@@ -152,7 +153,7 @@ class IQLConfig(Hyperparameters):
 
 
 class IQLNetworks(NamedTuple):
-    """What `iql_update` changes."""
+    """The networks and optimisers that `iql_update` changes."""
 
     policy: MLPPolicy
     value: FeedForward

@@ -41,7 +41,7 @@ from rlbook.interaction.features import FeatureConfig, linear, make_features
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 Observation = int | NDArray[np.float64] | NDArray[np.int64]
-"""A numbered state, or a vector of numbers [D]."""
+"""A state index, or a vector of numbers [D]."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class LinearAgent(Agent):
         cls.METRICS = cls.METRICS | EXACT_METRICS
 
     def __init__(self, env: gymnasium.Env, config: LinearConfig, seed: int = 0) -> None:
-        """Raises RequestError where the observations have no such features."""
+        """Raises RequestError if the observations do not have such features."""
         super().__init__(env, config, seed)
         assert isinstance(env.action_space, Discrete)
         self.num_actions, self.space = int(env.action_space.n), env.observation_space
@@ -78,34 +78,34 @@ class LinearAgent(Agent):
         self.weights = np.zeros((self.features.num_features, self.columns()))
         self.rng = rng_for(seed, "exploration")
         self.allowed: NDArray[np.bool_] | None = None
-        """What the environment's own method allows in each state, [S, A]; None: everything."""
+        """The allowed actions of the environment's own method in each state, [S, A]; None: all."""
         own = env.unwrapped.observation_space
         if isinstance(self.space, Discrete) and isinstance(own, Discrete):
             self.allowed = mask_table(env, range(int(own.start), int(own.start + own.n)))
 
     @abstractmethod
     def columns(self) -> int:
-        """1, or A."""
+        """The number of columns of w: 1, or A."""
 
     @property
     def step_size(self) -> float:
-        """α/K: what share of the error a weight moves by now."""
+        """α/K: the fraction of the error by which each weight changes."""
         return self.config.alpha(self.progress) / self.features.num_active
 
     def rates(self) -> Metrics:
-        """The schedules' values now."""
+        """The current values of the schedules."""
         return {"alpha": self.config.alpha(self.progress)}
 
     def states(self) -> NDArray[np.int64]:
-        """All observations, [S] or [S, D], in the order that tables have. Raises TypeError where
-        they are numbers and cannot be counted.
+        """All observations, [S] or [S, D], in the order of tables. Raises TypeError if they are
+        continuous.
         """
         if isinstance(self.space, Discrete):
             return np.arange(int(self.space.n))
         if isinstance(self.space, MultiDiscrete):
             sizes = tuple(int(size) for size in self.space.nvec)
             return np.stack(np.unravel_index(np.arange(np.prod(sizes)), sizes), axis=-1)
-        raise TypeError("these observations are numbers, and no table could list their values")
+        raise TypeError("these observations are continuous, so a table cannot list their values")
 
     def state_dict(self) -> State:
         return {"weights": self.weights.copy(), "rng": rng_state(self.rng)}
@@ -195,9 +195,9 @@ class LinearPrediction(LinearAgent):
         return linear(self.weights, self.features(self.adapt_observations(observations)))[..., 0]
 
     def values(self) -> NDArray[np.float64]:
-        """v(s): [S], in reward units, where states can be counted."""
+        """v(s): [S], in reward units, if states can be enumerated."""
         return linear(self.weights, self.features(self.states()))[..., 0]
 
     def greedy_policy(self) -> NDArray[np.int64]:
-        """[S]: the policy's most probable action; the first of several."""
+        """[S]: the policy's most probable action; the first one among ties."""
         return np.array([self.act(state, explore=False) for state in self.states()])

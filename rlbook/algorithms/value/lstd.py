@@ -69,7 +69,8 @@ def lstd_update(
 
 
 MOST = 2_000
-"""Features: A takes 32 MB then, in memory and in each checkpoint, and a solution some seconds."""
+"""The largest number of features: A then takes 32 MB, in memory and in each checkpoint, and a
+solution some seconds."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,9 @@ class LSTD(LinearPrediction):
         super().__init__(env, config, seed)  # type: ignore[arg-type]  # it has no step size
         d = self.features.num_features
         if d > MOST:
-            raise RequestError(f"features would be {d:,}, and lstd solves for {MOST:,} at most")
+            raise RequestError(
+                f"there would be {d:,} features, but lstd solves for at most {MOST:,}"
+            )
         self.a, self.b, self.trace = np.zeros((d, d)), np.zeros(d), np.zeros(d)
 
     def begin(self) -> None:

@@ -27,7 +27,7 @@ from rlbook.networks.recurrent_q import RecurrentQ
 
 
 def network_parts(config: DQNConfig) -> QSettings:
-    """What makes the network more than an MLP: dueling, noisy, distributional."""
+    """The settings of the network parts beyond an MLP: dueling, noisy, distributional."""
     return QSettings(
         dueling=config.dueling,
         noise_scale=config.noise_scale if config.noisy else None,
@@ -40,8 +40,8 @@ def network_parts(config: DQNConfig) -> QSettings:
 def replay_with_parts(
     config: DQNConfig, env: VectorEnv, parts: Parts, q: object = None
 ) -> RainbowReplay | SequenceReplay:
-    """The empty buffer of some environments: prioritised, of several steps, or of sequences for a
-    network `q` that remembers."""
+    """An empty buffer for some environments: prioritised, n-step, or of sequences for a recurrent
+    network `q`."""
     observations = env.single_observation_space
     assert isinstance(observations, Box)
     frames = frame_store(env, config.buffer_size, parts.replay_folder)

@@ -1,4 +1,4 @@
-"""Deep recurrent Q-learning, as R2D2 does it: the loss of a Q-network that remembers.
+"""Deep recurrent Q-learning, as in R2D2: the loss of a Q-network with a memory.
 
     stored: the recurrent state that acted before the burn-in, and what followed
     h ← burn-in of the stored state through o_{t-B} … o_{t-1}, by the weights of today, no gradient
@@ -34,7 +34,7 @@ from rlbook.networks.values import ActionValue
 def recurrent_loss(
     q: ActionValue, batch: SequenceMinibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
-    """How far Q(h, a) is from its target in some sequences; lower is better.
+    """The error of Q(h, a) against its target in some sequences; lower is better.
 
     Args:
         q: a `RecurrentQ`.

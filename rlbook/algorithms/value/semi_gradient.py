@@ -96,14 +96,16 @@ class SemiGradientConfig(LinearConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n > 1 and self.trace_decay > 0:
-            raise ValueError(f"n must be 1 with trace_decay above 0, got {self.n}: take one")
+            raise ValueError(
+                f"n must be 1 with trace_decay above 0, got {self.n}; use one of the two"
+            )
 
 
 class SemiGradientAgent(LinearAgent):
     """A linear agent whose config is a `SemiGradientConfig`."""
 
     def __init__(self, env: gymnasium.Env, config: SemiGradientConfig, seed: int = 0) -> None:
-        """Raises ValueError where traces cannot be replaced."""
+        """Raises ValueError if the traces cannot be replacing."""
         super().__init__(env, config, seed)
         if config.traces == REPLACING and config.trace_decay > 0 and not self.features.binary:
             raise ValueError(
@@ -112,7 +114,7 @@ class SemiGradientAgent(LinearAgent):
         self.window: list[tuple[NDArray, int, float]] = []
         """Features, column and reward of the last steps of the episode, at most n."""
         self.traces = np.zeros(self.weights.shape if config.trace_decay > 0 else (0, 0))
-        """z, the step size within: [d, 1] or [d, A], where there are any."""
+        """z, with the step size included: [d, 1] or [d, A], if there are traces."""
 
     def begin(self) -> None:
         self.window.clear()
@@ -158,7 +160,7 @@ class SemiGradientAgent(LinearAgent):
         return sum(sizes) / len(sizes)
 
     def _returns(self, total: float) -> list[float]:
-        """From each step of the window the return to its end, and what is worth `total` there."""
+        """The return from each step of the window to its end, where `total` follows."""
         found = []
         for _, _, reward in reversed(self.window):
             total = reward + self.config.gamma * total
@@ -180,7 +182,7 @@ class SemiGradientAgent(LinearAgent):
         self.traces = saved_array("traces", state["traces"], np.float64, self.traces.shape)
         saved, count = state["window"], len(state["window"]["rewards"])
         if count >= self.config.n:
-            raise ValueError(f"the saved window must have less than {self.config.n} steps")
+            raise ValueError(f"the saved window must have fewer than {self.config.n} steps")
         rewards = saved_array("rewards", saved["rewards"], np.float64)
         columns = saved_array(
             "columns", saved["columns"], np.int64, (count,), low=0, high=self.columns()
@@ -193,7 +195,7 @@ class SemiGradientAgent(LinearAgent):
         self.window = list(zip(features, columns.tolist(), rewards.tolist(), strict=True))
 
     def _features_are(self) -> tuple[type, int]:
-        """What x(s) consists of, and how many of it: the type of its numbers, and K or d."""
+        """The format of x(s): its dtype, and how many entries there are, K or d."""
         if self.features.binary:
             return np.int64, self.features.num_active
         return np.float64, self.features.num_features

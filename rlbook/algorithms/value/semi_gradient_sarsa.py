@@ -45,8 +45,8 @@ from rlbook.interaction.features import linear
 
 
 def semi_gradient_sarsa_update(learner: SemiGradientSarsa, step: Step) -> float | None:
-    """One step, in place on w: picks a', and moves q(s, a) towards r + γ q(s', a'), or as `learner`
-    reaches further back (see `semi_gradient`).
+    """One step, in place on w: chooses a', and moves q(s, a) towards r + γ q(s', a'), or a longer
+    target of `learner` (see `semi_gradient`).
 
     Returns |δ| in reward units, or None where an n-step target is not known yet.
     """
@@ -86,7 +86,7 @@ class SemiGradientSarsa(SemiGradientAgent):
     def __init__(self, env: gymnasium.Env, config: SemiGradientSarsaConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self.pending = NONE
-        """The action to take now, which the last update has chosen."""
+        """The action to take now, chosen by the last update."""
 
     def columns(self) -> int:
         return self.num_actions
@@ -121,7 +121,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         return row
 
     def choose_action(self, row: list[float]) -> int:
-        """An action that is random with probability ε, else one of the best by q(s, ·), [A]."""
+        """A random action with probability ε, otherwise one of the best by q(s, ·), [A]."""
         if self.rng.random() < self.config.epsilon(self.progress):
             return random_action(row, self.rng)
         return greedy(row, self.rng)
@@ -140,16 +140,17 @@ class SemiGradientSarsa(SemiGradientAgent):
         )
 
     def values(self) -> NDArray[np.float64]:
-        """max_a q(s, a): [S], in reward units, where states can be counted."""
+        """max_a q(s, a): [S], in reward units, if states can be enumerated."""
         return self.action_values().max(axis=1)
 
     def action_values(self) -> NDArray[np.float64]:
-        """q(s, a): [S, A], in reward units, where states can be counted; -∞ if forbidden."""
+        """q(s, a): [S, A], in reward units, if states can be enumerated; -∞ for forbidden
+        actions."""
         values = linear(self.weights, self.features(self.states()))
         return values if self.allowed is None else np.where(self.allowed, values, FORBIDDEN)
 
     def own_policy(self) -> NDArray[np.float64]:
-        """π(a|s), [S, A]: how the agent acts now, exploration included."""
+        """π(a|s), [S, A]: the agent's current policy, exploration included."""
         values = self.action_values()
         best = values == values.max(axis=1, keepdims=True)
         epsilon, allowed = self.config.epsilon(self.progress), np.isfinite(values)

@@ -30,8 +30,8 @@ from rlbook.interaction.features import linear
 
 
 def semi_gradient_td_update(learner: SemiGradientAgent, step: Step) -> float | None:
-    """One step of the given policy, in place on w: towards r + γ v(s'), or as `learner` reaches
-    further back (see `semi_gradient`).
+    """One step of the given policy, in place on w: towards r + γ v(s'), or a longer target of
+    `learner` (see `semi_gradient`).
 
     Returns |δ| in reward units, or None where an n-step target is not known yet.
     """

@@ -1,4 +1,4 @@
-"""What an assignment is: a solution, a rubric, and the hidden cases that decide its points.
+"""Assignments: a solution, a rubric, and the hidden cases that decide the points.
 
 rlbook course start my-course --assignments dqn_catch        the student's file, and its page
 rlbook course key for-me --assignments dqn_catch --seed 7    the solution, and what is tested
@@ -28,19 +28,19 @@ NAMES = ("dqn_catch", "ppo_maze", "find_the_bug", "grpo_sums")
 """In the order of the weeks."""
 KEY = Path(__file__).parent / "key"
 BLOCK = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION\n", re.MULTILINE | re.DOTALL)
-"""What a student writes, between nbgrader's marks."""
+"""The part that a student writes, between nbgrader's markers."""
 Case = dict[str, Any]
 
 
 class Score(NamedTuple):
-    """What a criterion comes to: a part of its points in [0, 1], and the reason."""
+    """The score of a criterion: a share of its points in [0, 1], and the reason."""
 
     share: float
     said: str
 
 
 Judge = Callable[[Sequence[Case], Sequence[Any], Sequence[Any]], Score]
-"""Judges a student's answers by the cases and the solution's answers."""
+"""Judges a student's answers from the cases and the solution's answers."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class RubricLine:
     name: str
     points: int
     asks: str
-    """What earns the points, as the student's page says it."""
+    """The requirement for the points, as stated on the student's page."""
     probe: str
     """A function of probes.py."""
     cases: Callable[[Generator], list[Case]]
     judge: Judge
     trains: bool = False
-    """Whether it is a matter of seconds, and runs in a process of its own."""
+    """Whether it takes seconds to compute, in which case it runs in a separate process."""
 
 
 class Bug(NamedTuple):
-    """A line of a solution, and the wrong one in its place."""
+    """A line of a solution, and the wrong line that replaces it."""
 
     name: str
     right: str
@@ -75,19 +75,19 @@ class Assignment:
     title: str
     week: int
     chapters: tuple[str, ...]
-    """Of docs/chapters, which explain it."""
+    """The pages of docs/chapters that explain it."""
     hours: int
-    """What a student may need for it."""
+    """The estimated hours for a student."""
     rubric: tuple[RubricLine, ...]
     bugs: tuple[Bug, ...] = ()
-    """One of these is planted in a student's file, by the seed; none where there is code to
+    """One of these is planted in a student's file, chosen by the seed; none if there is code to
     write."""
     seconds: float = 90.0
-    """Of the processor, for all of its training."""
+    """The limit for all of its training, in processor seconds."""
 
     @property
     def points(self) -> int:
-        """The most that it can earn."""
+        """The maximum number of points."""
         return sum(item.points for item in self.rubric)
 
     @property
@@ -103,11 +103,11 @@ class Assignment:
         return BLOCK.sub(r'\1raise NotImplementedError("your code")\n', self.solution)
 
     def bug_of(self, seed: int) -> Bug:
-        """The bug of a seed."""
+        """The bug for a seed."""
         return self.bugs[int(np.random.default_rng(seed).integers(len(self.bugs)))]
 
     def draw_cases(self, criterion: RubricLine, seed: int) -> list[Case]:
-        """A criterion's hidden cases, the same for every student."""
+        """The hidden cases of a criterion, the same for every student."""
         place = self.rubric.index(criterion)
         return criterion.cases(np.random.default_rng([seed, place]))
 
@@ -125,7 +125,7 @@ def plant(text: str, bug: Bug) -> str:
 
 @cache
 def assignments() -> Mapping[str, Assignment]:
-    """All of them, by name, in the order of the weeks."""
+    """All assignments by name, in the order of the weeks."""
     return {
         name: importlib.import_module(f"rlbook.book.assignments.{name}").ASSIGNMENT
         for name in NAMES
@@ -133,7 +133,7 @@ def assignments() -> Mapping[str, Assignment]:
 
 
 def select_assignments(text: str | None) -> list[Assignment]:
-    """The assignments that are meant by "dqn_catch,ppo_maze" or "all"; none by None.
+    """The assignments named by "dqn_catch,ppo_maze" or "all"; none for None.
 
     Raises:
         RequestError: there is no such assignment.
@@ -153,7 +153,7 @@ def select_assignments(text: str | None) -> list[Assignment]:
 
 
 def matches_solution(hint: str) -> Judge:
-    """Judges by whether every answer is the solution's, up to the rounding of float32.
+    """Judges whether every answer equals the solution's, up to float32 rounding.
 
     Args:
         hint: what is probably wrong otherwise, a sentence.
@@ -169,7 +169,7 @@ def matches_solution(hint: str) -> Judge:
 
 
 def has_properties(*wanted: tuple[bool, str]) -> Judge:
-    """Judges answers that say of each property whether it holds.
+    """Judges answers that state for each property whether it holds.
 
     Args:
         wanted: for each property whether it should hold, and what to say otherwise, a sentence.
@@ -187,13 +187,13 @@ def has_properties(*wanted: tuple[bool, str]) -> Judge:
 
 
 def find_difference(answer: object, wanted: object) -> str:
-    """How an answer differs from the right one; empty where it does not."""
+    """How an answer differs from the solution's; empty if it does not."""
     if answer is None:
         return "nothing is returned"
     try:
         found, exact = (np.asarray(item, dtype=np.float64) for item in (answer, wanted))
     except (TypeError, ValueError, OverflowError):
-        return "the answer is not an array of numbers of the right shape"
+        return "the answer is not a numeric array of the right shape"
     if found.shape != exact.shape:
         return f"the shape is {list(found.shape)} and should be {list(exact.shape)}"
     # float32 keeps 7 digits; three are left for the order of sums and for the optimiser's roots
@@ -206,7 +206,7 @@ def find_difference(answer: object, wanted: object) -> str:
 
 
 def has_frequencies(hint: str, expected: Callable[[Case], np.ndarray]) -> Judge:
-    """Judges by how often each action is drawn.
+    """Judges the frequencies of the actions drawn.
 
     Args:
         hint: what is probably wrong otherwise, a sentence.
@@ -228,8 +228,8 @@ def has_frequencies(hint: str, expected: Callable[[Case], np.ndarray]) -> Judge:
 
 
 def follow(shares: object, probs: np.ndarray, draws: int) -> bool:
-    """Whether the shares of so many draws are within five standard errors of the probabilities [A],
-    which one honest answer in 10^6 misses."""
+    """Whether the frequencies among so many draws are within five standard errors of the
+    probabilities [A], which a correct answer misses once in 10^6 times."""
     found, error = np.asarray(shares, dtype=np.float64), 5 * np.sqrt(probs * (1 - probs) / draws)
     return found.shape == probs.shape and bool((np.abs(found - probs) <= error + 1e-9).all())
 
@@ -241,7 +241,7 @@ def _brief(numbers: np.ndarray) -> str:
 def reaches(
     wanted: float, best: float, what: str, outcome: Callable[[Case, np.ndarray], float]
 ) -> Judge:
-    """Judges by the share of the runs that come to something.
+    """Judges the share of runs that reach a result.
 
     Args:
         wanted: what a run must reach.
@@ -269,7 +269,7 @@ def reaches(
 def is_off_by_at_most(
     most: float, hint: str, exact: Callable[[Case], tuple[np.ndarray, tuple[slice | int, ...]]]
 ) -> Judge:
-    """Judges by the largest error of what a training has learned.
+    """Judges the largest error of what was learned.
 
     Args:
         most: the error that is allowed.
@@ -283,10 +283,10 @@ def is_off_by_at_most(
             wanted, place = exact(case)
             found = np.asarray(answer, dtype=np.float64)[place]
             if found.shape != wanted.shape:
-                return Score(0.0, f"{hint}: what was learned has another shape than asked")
+                return Score(0.0, f"{hint}: the learned values have the wrong shape")
             off = float(np.abs(found - wanted).max())
             if not off <= most:
-                return Score(0.0, f"{hint}: what was learned is off by {off:.2f}")
+                return Score(0.0, f"{hint}: the learned values are off by {off:.2f}")
         return Score(1.0, "right")
 
     return judge

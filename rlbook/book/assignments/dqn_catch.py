@@ -34,7 +34,7 @@ def numbers(rng: Generator, *shape: int) -> Any:
 
 
 def batches(*, terminated: float, **more: float) -> Callable[[Generator], list[Case]]:
-    """Draws batches of transitions, of which a share has terminated.
+    """Draws batches of transitions, a share of them terminated.
 
     Args:
         terminated: the probability of each transition to be a last one.
@@ -61,7 +61,7 @@ def batches(*, terminated: float, **more: float) -> Callable[[Generator], list[C
 
 
 def actions(rng: Generator) -> list[Case]:
-    """Draws what a policy is asked for: always greedy, never greedy, and in between."""
+    """Draws the arguments of calls to the policy: always greedy, never greedy, and in between."""
     return [
         {
             "weights": numbers(rng, 4, 5),

@@ -1,4 +1,5 @@
-"""The assignment find_the_bug: the bugs that may be planted, and the hidden cases that tell."""
+"""The assignment find_the_bug: the bugs that may be planted, and the hidden cases that reveal
+them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rlbook.book.assignments.dqn_catch import numbers
 
 
 def texts(rng: Generator) -> list[Case]:
-    """Tokens with an end in every place, twice, or in none."""
+    """Tokens with an end at every position, with two ends, or with none."""
     ends = [[10, 3, 4], [1, 10, 5], [1, 2, 10], [10, 10, 7], [4, 10, 10], [1, 2, 3]]
     return [{"tokens": rng.permutation(np.array(ends)).tolist()} for _ in range(2)]
 
@@ -31,8 +31,8 @@ def token_draws(rng: Generator) -> list[Case]:
 
 
 def groups(rng: Generator) -> list[Case]:
-    """Rewards of groups in which not all are the same, of other sizes than there are prompts, and so
-    large that 1e-4 more or less in the deviation is not seen."""
+    """Rewards of groups with different rewards, of other sizes than the number of prompts, and so
+    large that adding 1e-4 to the deviation makes no difference."""
     found = []
     for prompts, size in ((3, 5), (5, 3), (2, 8)):
         reward = rng.integers(0, 2, (prompts, size)).astype(float)
@@ -66,7 +66,7 @@ def losses(rng: Generator) -> list[Case]:
 
 
 def additions(rng: Generator) -> list[Case]:
-    """Sums to which a number is added that nobody is told."""
+    """Sums to which a hidden number is added."""
     return [
         {
             "highest": 6,

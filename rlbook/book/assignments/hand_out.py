@@ -1,4 +1,4 @@
-"""The files of an assignment: what a student begins with, and what only the teacher has."""
+"""The files of an assignment: the student's starter, and the teacher's key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def student_files(asked: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
 
 
 def key_files(asked: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
-    """File name → text: a solution, and what the tests try, for each assignment."""
+    """File name → text: a solution and the hidden cases for each assignment."""
     files: dict[str, str] = {}
     for item in asked:
         files |= {f"{item.name}.py": item.solution, f"{item.name}-key.md": key_page(item, seed)}
@@ -74,7 +74,7 @@ def rubric_table(item: Assignment) -> list[str]:
 
 
 def key_page(item: Assignment, seed: int) -> str:
-    """The teacher's page: the rubric, how many cases there are, and the bug of a seed."""
+    """The teacher's page: the rubric, the number of cases, and the bug of a seed."""
     lines = [f"# {item.title}: the key", "", "Not for students.", "", *rubric_table(item), ""]
     lines += ["## What is tried", ""]
     for row in item.rubric:

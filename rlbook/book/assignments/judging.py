@@ -27,12 +27,13 @@ from rlbook.book.exercises.checking import (
 from rlbook.llm.rewards.code import run_program
 
 MODULES = ("numpy", "torch", "torch._dynamo")
-"""What a student's file may import; torch's optimisers import the last one when they are made."""
+"""The modules that a student's file may import; torch's optimisers import the last one when they
+are created."""
 MEMORY_MB, SECONDS = 8_192, 30.0
 SLACK = 1e-9
 ONE_AT_A_TIME = threading.Lock()
-"""Solutions draw from torch's generator, which a process has one of, and probes put stand-ins into
-them."""
+"""Solutions draw from torch's generator, of which a process has only one, and probes replace parts
+of them."""
 
 
 class Award(NamedTuple):
@@ -40,7 +41,7 @@ class Award(NamedTuple):
 
     criterion: str
     mark: str
-    """RIGHT where all points are earned; FAILED where it did not run; EMPTY where it is not begun."""
+    """RIGHT if all points are earned; FAILED if it did not run; EMPTY if it is not started."""
     points: int
     of: int
     said: str
@@ -76,7 +77,7 @@ def judge(
 
 
 def check_assignment(path: Path, *, isolate: bool = True) -> list[Verdict]:
-    """Grades a file that is named after an assignment, for the student who writes it: criterion by
+    """Grades a file named after an assignment, for the student who writes it: criterion by
     criterion, on the cases of seed 0.
 
     Raises:
@@ -95,7 +96,8 @@ def check_assignment(path: Path, *, isolate: bool = True) -> list[Verdict]:
 
 
 def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: object) -> Award:
-    """The points for what a probe told of a student's file, which may have told anything."""
+    """The points for what a probe reported about a student's file; the report may contain
+    anything."""
 
     def line(share: float, said: str, failed: str = WRONG) -> Award:
         # down to whole points; a third of 3 must not fall to 0 by rounding
@@ -121,7 +123,7 @@ def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: obje
 
 
 def right_answers(item: Assignment, criterion: RubricLine, cases: list[Case]) -> list[Any]:
-    """What the teacher's solution answers: once for a whole class, whose cases are the same."""
+    """The solution's answers, computed once for a whole class, whose cases are the same."""
     with ONE_AT_A_TIME:
         return json.loads(_right_answers(item.name, criterion.probe, json.dumps(cases)))
 
@@ -141,7 +143,7 @@ def _program() -> str:
 def _run(
     text: str, asked: list[RubricLine], cases: list[list[Case]], seconds: float, isolate: bool
 ) -> list[Any]:
-    """What the probes of some criteria tell, from one process."""
+    """The reports of the probes of some criteria, from one process."""
     given = [(criterion.probe, drawn) for criterion, drawn in zip(asked, cases, strict=True)]
     token = secrets.token_hex(16)
     outcome = run_program(

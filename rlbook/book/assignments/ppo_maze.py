@@ -29,7 +29,7 @@ from rlbook.functional.bandits import softmax
 
 
 def endings(*, terminated: bool, truncated: bool) -> Callable[[Generator], list[Case]]:
-    """Draws rollouts, in the middle of which an episode ends in the ways that are wanted."""
+    """Draws rollouts in the middle of which an episode ends in each of the required ways."""
 
     def draw(rng: Generator) -> list[Case]:
         return [
@@ -49,7 +49,8 @@ def endings(*, terminated: bool, truncated: bool) -> Callable[[Generator], list[
 
 
 def ratios(rng: Generator) -> list[Case]:
-    """Log-probabilities of two policies, near each other and far, with advantages of both signs."""
+    """Log-probabilities of two policies, close together and far apart, with advantages of both
+    signs."""
     return [
         {
             "log_prob": numbers(rng, 6),
@@ -62,7 +63,7 @@ def ratios(rng: Generator) -> list[Case]:
 
 
 def rollouts(rng: Generator, *, entropy_coef: float, **more: float) -> list[Case]:
-    """Rollouts that another policy has collected, in a world of three states and two actions."""
+    """Rollouts collected by another policy, in a world of three states and two actions."""
     return [
         {
             "logits": numbers(rng, 3, 2),
@@ -114,7 +115,7 @@ def mazes(steps: int) -> Callable[[Generator], list[Case]]:
 
 
 def endless(steps: int) -> Callable[[Generator], list[Case]]:
-    """Draws a world that only the time limit ends."""
+    """Draws a world in which only the time limit ends an episode."""
     return lambda rng: [
         {
             "world": endless_world(rng, pixels=False),
@@ -126,7 +127,8 @@ def endless(steps: int) -> Callable[[Generator], list[Case]]:
 
 
 def corridors(rng: Generator) -> list[Case]:
-    """Five states in a row, with one way to go; the limit cuts one walk, the end ends another."""
+    """Five states in a row with one action that moves forward; the limit truncates one trajectory,
+    the end terminates another."""
     found = []
     for limit in (3, 9):
         world = {
@@ -141,12 +143,12 @@ def corridors(rng: Generator) -> list[Case]:
 
 
 def exact_values(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
-    """The values of the endless world, and where they stand in what `maze_train` tells."""
+    """The values of the endless world, and their place in the report of `maze_train`."""
     return endless_values(case["gamma"]), (slice(None), -1)
 
 
 def policy_return(case: Case, found: np.ndarray) -> float:
-    """The expected return of a policy that draws its actions."""
+    """The expected return of a stochastic policy."""
     shape = (len(case["world"]["next_state"]), 5)
     policy = softmax(found[:, :-1]) if found.shape == shape else np.zeros((0, 0))
     return return_of(case["world"], policy) if len(policy) else -np.inf

@@ -1,5 +1,5 @@
-"""Runs a student's file and reports what its functions return: the program of the sandbox, which
-imports nothing of rlbook. It knows no right answer.
+"""Runs a student's file and reports what its functions return: the sandbox program, which imports
+nothing from rlbook and knows no correct answer.
 
 Where a function calls another one of its file, a stand-in takes that one's place, so that a mistake
 costs the points of one criterion alone.
@@ -71,7 +71,7 @@ class TableWorld:
 
 
 class Additions:
-    """Sums to which something hidden is added, and examples of which a third is right."""
+    """Sums to which a hidden number is added, and examples of which a third are correct."""
 
     def __init__(self, highest: int, offset: int) -> None:
         numbers = torch.arange(highest + 1)
@@ -94,7 +94,7 @@ class Additions:
 
 
 def behind_methods(world: TableWorld) -> SimpleNamespace:
-    """A world as a student's program sees it: without its tables."""
+    """A world as a student's program sees it: its tables are hidden."""
     return SimpleNamespace(
         reset=lambda *, seed=None: world.reset(seed=seed),
         step=lambda action: world.step(action),
@@ -105,7 +105,7 @@ def behind_methods(world: TableWorld) -> SimpleNamespace:
 
 @contextmanager
 def stand_ins(owner: Any, **functions: Callable[..., Any]) -> Iterator[None]:
-    """Puts functions in the places of a file's or a class's own ones."""
+    """Replaces functions of a file or a class by stand-ins within the context."""
     own = {name: getattr(owner, name) for name in functions}
     for name, function in functions.items():
         setattr(owner, name, function)
@@ -124,7 +124,7 @@ def linear(weights: list[list[float]]) -> nn.Linear:
 
 
 def leaves(case: Case, names: str) -> list[Tensor]:
-    """Some of a case's arrays as float32 tensors that collect gradients."""
+    """Some of a case's arrays as float32 tensors that require gradients."""
     return [torch.tensor(case[name], requires_grad=True) for name in names.split()]
 
 
@@ -134,7 +134,7 @@ def plain(case: Case, names: str) -> list[Tensor]:
 
 
 def as_lists(value: object) -> Any:
-    """A student's answer as what JSON has; None where nothing came back."""
+    """A student's answer as JSON values; None if nothing was returned."""
     if isinstance(value, Tensor):
         return value.detach().tolist()
     if isinstance(value, list | tuple):
@@ -143,7 +143,7 @@ def as_lists(value: object) -> Any:
 
 
 def gradients(loss: Tensor, *tensors: Tensor) -> list[float]:
-    """What reaches the tensors, all in one row; zeros where nothing does."""
+    """The gradients of the tensors, all in one row; zeros where there is none."""
     if loss.requires_grad:
         loss.backward()
     found = [torch.zeros_like(item) if item.grad is None else item.grad for item in tensors]
@@ -189,7 +189,7 @@ def dqn_terminal(student: ModuleType, case: Case) -> Any:
 def _smallest_follows(
     net: nn.Module, reward: Tensor, next_obs: Tensor, terminated: Tensor, gamma: float
 ) -> Tensor:
-    """Stands in for td_target."""
+    """A stand-in for td_target."""
     return (reward + gamma * net(next_obs).min(dim=1).values + terminated).detach()
 
 
@@ -214,7 +214,7 @@ def dqn_act(student: ModuleType, case: Case) -> Any:
 
 
 def dqn_update(student: ModuleType, case: Case) -> Any:
-    """What the Q-network says of the batch after each update."""
+    """The Q-network's outputs for the batch after each update."""
     learner, batch = _dqn_learner(student, case), _batch(student, case)
     with stand_ins(student, dqn_loss=lambda q, target, batch, gamma: (q(batch.obs) ** 2).mean()):
         found = []
@@ -225,7 +225,8 @@ def dqn_update(student: ModuleType, case: Case) -> Any:
 
 
 def dqn_sync(student: ModuleType, case: Case) -> Any:
-    """Whether the target network is the Q-network after each update, and whether it is what it was."""
+    """Whether the target network equals the Q-network after each update, and whether it is
+    unchanged."""
     learner, batch, found = _dqn_learner(student, case), _batch(student, case), []
     with stand_ins(student, dqn_loss=lambda q, target, batch, gamma: (q(batch.obs) ** 2).mean()):
         for _ in range(case["updates"]):
@@ -267,8 +268,8 @@ def ppo_gae(student: ModuleType, case: Case) -> Any:
 
 
 def ppo_terminal(student: ModuleType, case: Case) -> Any:
-    """Whether what follows a terminated step changes nothing before it, and whether the step's own
-    reward counts."""
+    """Whether what follows a terminated step leaves the advantages before it unchanged, and whether
+    the step's own reward counts."""
     (end,) = np.flatnonzero(case["terminated"]).tolist()
     return [
         not _advantage_changes(student, case, {"next_value": [end]}),
@@ -292,7 +293,7 @@ def _rows_after(case: Case, end: int) -> dict[str, list[int]]:
 
 
 def _advantage_changes(student: ModuleType, case: Case, rows: dict[str, list[int]]) -> bool:
-    """Whether any advantage up to the episode's end changes with 10 more in these rows."""
+    """Whether any advantage up to the episode's end changes if 10 is added in these rows."""
     other = {name: torch.tensor(case[name]) for name in ENDINGS.split()}
     for name, where in rows.items():
         other[name][where] += 10.0
@@ -312,7 +313,7 @@ def ppo_gradient(student: ModuleType, case: Case) -> Any:
 
 
 def ppo_act(student: ModuleType, case: Case) -> Any:
-    """How often each action was taken, and the log-probability that was said of it."""
+    """The frequency of each action, and the log-probability that was returned for it."""
     learner = student.MazeLearner(1, len(case["logits"]), seed=case["seed"])
     learner.logits.data[0] = torch.tensor(case["logits"])
     told: dict[int, float] = {}
@@ -336,7 +337,7 @@ def _one_step_advantage(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Stands in for gae."""
+    """A stand-in for gae."""
     return reward + gamma * lam * next_value - value + 2.0 * terminated + truncated
 
 
@@ -402,8 +403,8 @@ def grpo_gradient(student: ModuleType, case: Case) -> Any:
 
 
 def grpo_padding(student: ModuleType, case: Case) -> Any:
-    """Whether the loss, and what reaches log_prob, stay the same with 1000 more after each text's
-    end."""
+    """Whether the loss and its gradient with respect to log_prob stay the same if 1000 is added
+    after each text's end."""
     mask, found = torch.tensor(case["mask"]), []
     for more in (0.0, 1_000.0):
         log_prob, *others = leaves(case, "log_prob old_log_prob advantage")
@@ -438,7 +439,8 @@ def walk_returns(student: ModuleType, case: Case) -> Any:
 
 
 def walk_loss(student: ModuleType, case: Case) -> Any:
-    """The loss, and what reaches the log-probabilities and the values, in one row."""
+    """The loss and its gradients with respect to the log-probabilities and the values, in one
+    row."""
     log_probs, value = leaves(case, "log_probs value")
     loss = student.actor_critic_loss(
         log_probs, *plain(case, "action"), value, *plain(case, "returns"), case["entropy_coef"]
@@ -462,8 +464,8 @@ def walk_act(student: ModuleType, case: Case) -> Any:
 
 
 def walk_collect(student: ModuleType, case: Case) -> Any:
-    """A rollout in a world in which each state has one way to go: its columns, and where to go on
-    from."""
+    """A rollout in a world in which each state has one action that moves forward: its columns, and
+    the observation to continue from."""
     world = TableWorld(**case["world"])
     learner = student.WalkLearner(world.observation_space.n, 1, seed=0)
     start = int(world.reset(seed=0)[0])
@@ -514,14 +516,14 @@ PROBES: dict[str, Callable[[ModuleType, Case], Any]] = {
 
 
 class Silence(io.TextIOBase):
-    """Where a student's prints go."""
+    """A stream that discards a student's prints."""
 
     def write(self, text: str) -> int:
         return len(text)
 
 
 def load(text: str) -> ModuleType:
-    """A student's file as a module."""
+    """Imports a student's file as a module."""
     module = ModuleType("answer")
     sys.modules["answer"] = module
     exec(compile(text, FILE, "exec"), vars(module))
@@ -529,7 +531,7 @@ def load(text: str) -> ModuleType:
 
 
 def run_probe(student: ModuleType, name: str, cases: list[Case]) -> dict[str, Any]:
-    """The answers to some cases, or what went wrong."""
+    """The answers to some cases, or the error."""
     try:
         return {"answers": [as_lists(PROBES[name](student, case)) for case in cases]}
     except SystemExit as error:
@@ -541,7 +543,7 @@ def run_probe(student: ModuleType, name: str, cases: list[Case]) -> dict[str, An
 
 
 def line_of(error: BaseException) -> str:
-    """Where in the student's file something went wrong."""
+    """The line of the student's file in which an error occurred."""
     line, trace = None, error.__traceback__
     while trace is not None:
         line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == FILE else line
@@ -550,7 +552,7 @@ def line_of(error: BaseException) -> str:
 
 
 def report(text: str, asked: list[tuple[str, list[Case]]]) -> list[dict[str, Any]]:
-    """What comes of each probe; the same error for all of them where the file cannot be loaded."""
+    """The result of each probe; the same error for all of them if the file cannot be loaded."""
     try:
         student = load(text)
     except BaseException as error:
@@ -559,7 +561,7 @@ def report(text: str, asked: list[tuple[str, list[Case]]]) -> list[dict[str, Any
 
 
 def main() -> None:
-    """Reads what is asked, and prints what comes of it."""
+    """Reads the request, and prints the results."""
     output, given = sys.stdout, json.load(sys.stdin)
     sys.stdout = Silence()
     torch.set_num_threads(1)

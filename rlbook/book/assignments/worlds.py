@@ -1,5 +1,5 @@
-"""The hidden environments: known ones whose actions are renumbered, and two whose values are known
-by hand."""
+"""The hidden environments: known ones with renumbered actions, and two whose values are known by
+hand."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def tables_of(model: TabularMDP, order: np.ndarray, limit: int) -> dict[str, Any
 
 
 def catch_world(rng: Generator) -> dict[str, Any]:
-    """Catch, with its actions in another order."""
+    """Catch with its actions in another order."""
     tables = tables_of(Catch(pixels=False).model(), rng.permutation(3), 100)
     return tables | {"pixels": catch_frames().tolist()}
 
 
 def maze_world(rng: Generator) -> dict[str, Any]:
-    """The maze, with its actions in another order."""
+    """The maze with its actions in another order."""
     return tables_of(Maze().model(), rng.permutation(4), 100)
 
 
 def endless_world(rng: Generator, *, pixels: bool) -> dict[str, Any]:
     """Two states: from the first, where every episode begins, any step leads to the second, which
-    is never left and pays 1 a step. Only the time limit ends an episode.
+    is never left and gives reward 1 per step. Only the time limit ends an episode.
 
     V(second) = 1 / (1 − γ) and V(first) = γ V(second), whatever is done.
     """
@@ -82,5 +82,5 @@ def return_of(world: dict[str, Any], policy: np.ndarray) -> float:
 
 
 def greedy(action_values: np.ndarray) -> np.ndarray:
-    """The policy [S, A] that takes the best action for sure."""
+    """The deterministic policy [S, A] that takes the best action."""
     return np.eye(action_values.shape[1])[action_values.argmax(axis=1)]

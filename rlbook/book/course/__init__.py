@@ -1,1 +1,1 @@
-"""The course of twelve weeks, and what its notebooks import."""
+"""The course of twelve weeks, and the module that its notebooks import."""

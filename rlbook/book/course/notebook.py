@@ -1,4 +1,4 @@
-"""What the book's notebooks need, in one import: numpy, pyplot, torch and the library by their
+"""The imports of the book's notebooks in one module: numpy, pyplot, torch and the library by their
 usual names, and a few functions.
 
 from rlbook.book.course.notebook import check, lines, np, plt, rlbook
@@ -62,7 +62,7 @@ def check(
 
 
 def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str:
-    """What `check` prints after the name."""
+    """The text that `check` prints after the name."""
     if answer is None or (
         isinstance(answer, list | tuple) and any(item is None for item in answer)
     ):
@@ -71,13 +71,13 @@ def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str
     if found.shape != right.shape:
         return f"not right, it has shape {list(found.shape)} and should have {list(right.shape)}"
     if not np.isfinite(found).all():
-        return "not right, it holds a number that is not finite"
+        return "not right, it contains a number that is not finite"
     distance = float(np.abs(found - right).max(initial=0.0))
     return "right" if distance <= tolerance else f"not right, off by {distance:.3g}"
 
 
 class Lines:
-    """Source code that a notebook shows as such."""
+    """Source code that a notebook displays as code."""
 
     def __init__(self, text: str, language: str = "python") -> None:
         self.text, self.language = text, language
@@ -90,8 +90,7 @@ class Lines:
 
 
 def lines(function: Callable[..., Any] | str) -> Lines:
-    """The source of a function without its docstring and its decorators, under the file where it
-    stands.
+    """The source of a function without its docstring and decorators, below the name of its file.
 
     Args:
         function: itself, or where it stands in the library, such as
@@ -108,7 +107,7 @@ def lines(function: Callable[..., Any] | str) -> Lines:
 
 
 def find_function(place: str) -> Callable[..., Any]:
-    """The function at a place of the library: module, class if there is one, name."""
+    """The function at a path of the library: module, class if there is one, name."""
     module, _, name = place.rpartition(".")
     try:
         return getattr(importlib.import_module(f"rlbook.{module}"), name)
@@ -117,8 +116,8 @@ def find_function(place: str) -> Callable[..., Any]:
 
 
 def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:
-    """All lines of two functions, as `lines` has them: those that go after "-", those that come
-    after "+", the others after " "."""
+    """The lines of two functions as a diff: removed lines after "-", added ones after "+", common
+    ones after " "."""
     before, after = (lines(function).text.splitlines() for function in (old, new))
     return Lines(
         "\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff"

@@ -1,5 +1,5 @@
-"""The course of twelve weeks: what to read, to run and to write, as course.yaml has it, and the
-files a learner begins with.
+"""The course of twelve weeks: what to read, run and write, read from course.yaml; and the files
+that a learner starts with.
 
 rlbook course                       the syllabus
 rlbook course week 3                one week
@@ -21,18 +21,18 @@ from rlbook.runs.storage.plain_yaml import parse_yaml
 
 @dataclass(frozen=True)
 class Week:
-    """What is done in a week."""
+    """The work of one week."""
 
     number: int
     title: str
     read: tuple[str, ...]
-    """Pages of docs/, without their ending."""
+    """Pages of docs/, without their extension."""
     notebooks: tuple[str, ...]
-    """Of notebooks/, without their ending."""
+    """Pages of notebooks/, without their extension."""
     write: tuple[str, ...]
     """Exercises by name; each is a point."""
     further: str
-    """Where to read on, outside of the book."""
+    """Further reading outside the book."""
     show: str
     """What a teacher runs in the lecture."""
 
@@ -56,7 +56,7 @@ def weeks() -> tuple[Week, ...]:
 
 
 def select_weeks(text: str | None) -> list[Week]:
-    """The weeks that are meant by "3", "1-4" or "1,3,5-6"; all of them by None.
+    """The weeks named by "3", "1-4" or "1,3,5-6"; all of them for None.
 
     Raises:
         RequestError: it is none of these, or the course has no such week.
@@ -81,7 +81,7 @@ def select_weeks(text: str | None) -> list[Week]:
 def start(
     folder: Path, asked: Sequence[Week], more: Mapping[str, str] | None = None
 ) -> tuple[list[Path], list[Path]]:
-    """Writes the exercises' files of some weeks. What is there already stays as it is.
+    """Writes the exercise files of some weeks. Existing files are not changed.
 
     Args:
         folder: where to.
@@ -99,7 +99,7 @@ def start(
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
-    """Writes files, name → text, into a folder. What is there already stays as it is.
+    """Writes files, name → text, into a folder. Existing files are not changed.
 
     Returns:
         What was written, and what was there.

@@ -1,2 +1,2 @@
-"""Exercises of the book: a function to write, which is checked against the library's, and a hint
-where the mistake is a known one."""
+"""Exercises of the book: functions to write, checked against the library's, with a hint for each
+known mistake."""

@@ -1,5 +1,5 @@
-"""How an answer to an exercise is checked: it runs in a process of its own, and is compared with
-the library's on the same cases.
+"""Checks answers to exercises: each runs in a separate process, and is compared with the library's
+on the same cases.
 
 A known mistake is another function: where an answer agrees with it and not with the right one, its
 hint is shown.
@@ -60,13 +60,13 @@ sys.stdout = Silence()
 text = json.dumps(told(cases))
 print(text, file=output, flush=True)
 """
-"""The program that runs an answer; NAME and TEXT are put in their places."""
+"""The program that runs an answer; NAME and TEXT are placeholders."""
 RIGHT, MISTAKEN, WRONG, FAILED, EMPTY = "right", "known mistake", "not right", "failed", "not begun"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a file with answers."""
+    """The result of checking a file of answers."""
 
     exercise: str
     file: str
@@ -75,15 +75,15 @@ class Verdict:
 
 
 class Judgement(NamedTuple):
-    """What an answer is, one of `RIGHT`, `MISTAKEN`, `WRONG`, `FAILED` and `EMPTY`, and what to say
-    of it."""
+    """The judgement of an answer, one of `RIGHT`, `MISTAKEN`, `WRONG`, `FAILED` and `EMPTY`, with a
+    message."""
 
     mark: str
     said: str
 
 
 def check_file(path: Path, *, isolate: bool = True) -> list[Verdict]:
-    """Checks each exercise for which a file has a function.
+    """Checks each exercise for which a file defines a function.
 
     Args:
         path: a Python file.
@@ -126,7 +126,7 @@ def functions_in(path: Path) -> tuple[str, list[str]]:
 
 
 def answers_in(folder: Path) -> Iterator[Path]:
-    """The files of a folder, and of its folders, in order."""
+    """The Python files in a folder and its subfolders, in order."""
     yield from sorted(
         path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink()
     )
@@ -135,7 +135,7 @@ def answers_in(folder: Path) -> Iterator[Path]:
 def check_answer(
     item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None
 ) -> Judgement:
-    """Runs an answer in a process of its own, and compares.
+    """Runs an answer in a separate process and compares its results.
 
     Args:
         item: what is asked.
@@ -155,8 +155,7 @@ def check_answer(
 def compare_answers(
     item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str
 ) -> Judgement:
-    """Whether answers are right, and what to say of them; a string is what went wrong on the way to
-    them."""
+    """Whether answers are right, and a message; a string is the error that prevented them."""
     if isinstance(answers, str):
         return Judgement(FAILED, answers)
     if any(answer is None for answer in answers):
@@ -189,8 +188,8 @@ def compare_answers(
 
 
 def last_line(outcome: ProgramOutcome, seconds: float) -> tuple[Any, str]:
-    """What a finished program says as JSON in its last line, None where that is none, and what went
-    wrong where it is of no use. The program may have printed anything."""
+    """The last line of a finished program as JSON, None if it is not JSON, and an error if it
+    cannot be used. The program may have printed anything."""
     if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
         return None, f"it did not end within {seconds:g} seconds"
     complaint = f"it ended with exit code {outcome.exit_code} and without an answer"
@@ -201,7 +200,7 @@ def last_line(outcome: ProgramOutcome, seconds: float) -> tuple[Any, str]:
 
 
 def _answers_of(outcome: ProgramOutcome, seconds: float) -> list[Any] | str:
-    """The answers of a finished program, or what went wrong."""
+    """The answers of a finished program, or an error."""
     line, complaint = last_line(outcome, seconds)
     told = line if isinstance(line, dict) else {}
     if isinstance(told.get("error"), str):
@@ -211,13 +210,13 @@ def _answers_of(outcome: ProgramOutcome, seconds: float) -> list[Any] | str:
 
 
 def printable(text: str, most: int = 300) -> str:
-    """Text of somebody else's in one line, without what would steer a terminal."""
+    """Untrusted text on one line, without terminal control characters."""
     line = " ".join(text[:most].split())
     return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def text_of(path: Path) -> str:
-    """What a file of at most `LONGEST` bytes says. Raises RequestError where it cannot be read."""
+    """The text of a file of at most `LONGEST` bytes. Raises RequestError if it cannot be read."""
     try:
         if path.stat().st_size > LONGEST:
             raise RequestError(f"{path} is larger than {LONGEST:,} bytes, which no answer is")

@@ -1,4 +1,4 @@
-"""Exercises: what is asked, the right answer, and the known mistakes.
+"""Exercises: the question, the right answer, and the known mistakes.
 
     rlbook exercise start returns            writes returns.py: what is asked, and a function to fill in
     rlbook exercise check returns.py         runs it in a sandbox, and compares with the library's answer
@@ -54,15 +54,15 @@ class Exercise:
     """A function to write."""
 
     function: Callable[..., Any]
-    """The right answer; its docstring is what is asked."""
+    """The right answer; its docstring is the question."""
     chapter: str
-    """A file of docs/chapters, without its ending."""
+    """A file of docs/chapters, without its extension."""
     cases: Callable[[Generator], tuple[Any, ...]]
     """The arguments of one case."""
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Hint → a function that makes the mistake."""
     page: str = ""
-    """Which exercise of which algorithm's page it is, such as "dpo 3"; empty for one of the course."""
+    """Its number on an algorithm's page, such as "dpo 3"; empty for an exercise of the course."""
 
     @property
     def name(self) -> str:
@@ -70,18 +70,17 @@ class Exercise:
 
     @property
     def title(self) -> str:
-        """The first sentence of what is asked."""
+        """The first sentence of the question."""
         paragraph = str(inspect.getdoc(self.function)).split("\n\n")[0]
         return SENTENCE_END.split(" ".join(paragraph.split()))[0]
 
     @property
     def place(self) -> str:
-        """The page that it stands on, a file of docs/ without its ending."""
+        """The page on which it appears, a file of docs/ without its extension."""
         return f"algorithms/{self.page.split()[0]}" if self.page else f"chapters/{self.chapter}"
 
     def telling_case(self) -> tuple[Any, ...]:
-        """The first case in which the most known mistakes come to another answer than the right
-        one."""
+        """The first case that separates the most known mistakes from the right answer."""
 
         def num_mistakes_seen(case: tuple[Any, ...]) -> int:
             right = self.function(*case)
@@ -90,7 +89,7 @@ class Exercise:
         return max(self.draw_cases(), key=num_mistakes_seen)
 
     def draw_cases(self, seed: int = SEED) -> list[tuple[Any, ...]]:
-        """Arguments to try the function on."""
+        """The arguments on which the function is tested."""
         rng = np.random.default_rng(seed)
         return [self.cases(rng) for _ in range(CASES)]
 
@@ -101,13 +100,13 @@ def exercise(
     mistakes: Mapping[str, Callable[..., Any]] | None = None,
     page: str = "",
 ) -> Callable[[Callable[..., Any]], Exercise]:
-    """Makes an exercise of a function."""
+    """Turns a function into an exercise."""
     return lambda function: Exercise(function, chapter, cases, dict(mistakes or {}), page)
 
 
 @cache
 def exercises() -> Mapping[str, Exercise]:
-    """All of them, in the book's order."""
+    """All exercises, in the book's order."""
     found: dict[str, Exercise] = {}
     for part in PARTS:
         module = importlib.import_module(f"rlbook.book.exercises.{part}")
@@ -116,7 +115,7 @@ def exercises() -> Mapping[str, Exercise]:
 
 
 def find_exercise(name: str) -> Exercise:
-    """Raises RequestError: no such exercise."""
+    """The exercise with this name. Raises RequestError if there is none."""
     known = exercises()
     if name not in known:
         hint = did_you_mean(name, known)
@@ -127,7 +126,7 @@ def find_exercise(name: str) -> Exercise:
 
 
 def starter(item: Exercise) -> str:
-    """The file that a learner begins with: the signature, what is asked, and one case with its
+    """The file that a learner starts with: the signature, the question, and one case with its
     answer."""
     definition: Any = ast.parse(textwrap.dedent(inspect.getsource(item.function))).body[0]
     arguments, returns = (
@@ -152,7 +151,7 @@ def starter(item: Exercise) -> str:
 
 
 def start(name: str, path: Path) -> None:
-    """Writes an exercise's file.
+    """Writes the starter file of an exercise.
 
     Raises:
         RequestError: no such exercise, or the file is there already.
@@ -170,7 +169,7 @@ def start(name: str, path: Path) -> None:
 
 
 def agree(one: ArrayLike, other: ArrayLike) -> bool:
-    """Whether two answers are the same number or array, up to rounding."""
+    """Whether two answers are equal numbers or arrays, up to rounding."""
     found, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     return found.shape == right.shape and bool(
         np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE)
@@ -178,7 +177,7 @@ def agree(one: ArrayLike, other: ArrayLike) -> bool:
 
 
 def format_value(value: Any) -> str:
-    """A value in a line of Python."""
+    """A value as Python source on one line."""
     if isinstance(value, np.ndarray) and value.ndim:
         return (
             "np.array("

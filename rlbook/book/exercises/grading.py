@@ -1,4 +1,5 @@
-"""A course's hand-ins, graded: a folder for each student, in it files with exercises' functions.
+"""Grades a course's submissions: a folder for each student, with files that define exercises'
+functions.
 
 Every answer runs as `rlbook exercise check` runs it, in a process of its own with limits; several
 at once. Nothing that a student hands in ends the grading: what cannot be read or run is a mark like
@@ -40,29 +41,29 @@ from rlbook.errors import RequestError, system_reason
 
 MISSING = "missing"
 SIGNS = {RIGHT: "1", MISTAKEN: "h", WRONG: "0", FAILED: "!", EMPTY: "-", MISSING: "-"}
-"""How a mark looks in a table."""
+"""The sign of a mark in a table."""
 NOT_HANDED_IN = {"site-packages", "__pycache__", "__MACOSX", "node_modules"}
 MOST_FILES = 500  # of one student; the rest is not looked at
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What a student has for an exercise."""
+    """A student's mark for one exercise."""
 
     student: str
     week: int
     exercise: str
     file: str
-    """Within the folder of hand-ins; empty where nothing was handed in."""
+    """The path within the folder of submissions; empty if nothing was submitted."""
     mark: str
     """One of `SIGNS`."""
     points: int
     said: str
     late: bool
     of: int = 1
-    """The most points that there are."""
+    """The maximum number of points."""
     assignment: str = ""
-    """Its name, where the exercise is a criterion of one."""
+    """The name of the assignment of which the exercise is a criterion."""
 
     @property
     def is_begun(self) -> bool:
@@ -71,16 +72,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class MarkRow:
-    """A student's marks, and what they come to."""
+    """A student's marks, and their totals."""
 
     student: str
     marks: tuple[Mark, ...]
     unread: tuple[str, ...] = ()
-    """Files that are no Python, and in which no exercise that counts was recognised; a sentence
+    """Files that are not Python, and in which no required exercise was recognised; a sentence
     each."""
 
     def points(self, week: int | None = None) -> int:
-        """Of a week's exercises, or of everything."""
+        """The points for a week's exercises, or for everything."""
         return sum(
             mark.points
             for mark in self.marks
@@ -88,22 +89,22 @@ class MarkRow:
         )
 
     def points_of(self, assignment: str) -> int:
-        """Of an assignment."""
+        """The points for an assignment."""
         return sum(mark.points for mark in self.marks if mark.assignment == assignment)
 
     @property
     def total(self) -> int:
-        """The most points that there are."""
+        """The maximum total."""
         return sum(mark.of for mark in self.marks)
 
     @property
     def late(self) -> int:
-        """Answers that came late; an assignment is one."""
+        """The number of late answers; an assignment is one."""
         return len({mark.assignment or mark.exercise for mark in self.marks if mark.late})
 
     @property
     def missing(self) -> int:
-        """Answers that were not handed in or not begun; an assignment is one."""
+        """The number of answers that were not submitted or not started; an assignment is one."""
         parts = {mark.assignment or mark.exercise for mark in self.marks}
         return len(
             parts - {mark.assignment or mark.exercise for mark in self.marks if mark.is_begun}
@@ -111,12 +112,12 @@ class MarkRow:
 
     @property
     def hints(self) -> int:
-        """Answers with a known mistake, whose hint the student is told."""
+        """The number of answers with a known mistake, for which the student gets a hint."""
         return sum(mark.mark == MISTAKEN for mark in self.marks)
 
 
 def students(folder: Path) -> dict[str, list[Path]]:
-    """Who handed in what: a student for each folder inside; or one student, where the files lie in
+    """The submissions by student: one for each subfolder, or a single student if the files are in
     the folder itself.
 
     Raises:
@@ -138,8 +139,8 @@ def students(folder: Path) -> dict[str, list[Path]]:
     ]
     if folders and loose:
         raise RequestError(
-            f"{folder} holds students' folders, and beside them {loose[0].name}: put each file into"
-            " its student's folder"
+            f"{folder} holds students' folders and a loose file, {loose[0].name}: put each file "
+            "into its student's folder"
         )
     if loose:
         return {folder.resolve().name: loose}
@@ -271,8 +272,8 @@ def _collect_assignments(
     due: datetime | None,
     broken: dict[Path, str],
 ) -> tuple[list[tuple[Assignment, Mark, str | None]], tuple[str, ...]]:
-    """For each assignment the mark of all of it, and the file's text if there is one to run; and
-    what is said of files in which nothing was recognised."""
+    """For each assignment its total mark, and the file's text if there is one to run; and a
+    sentence for each file in which nothing was recognised."""
     found: list[tuple[Assignment, Mark, str | None]] = []
     for item in assigned:
         mark = Mark(
@@ -307,8 +308,8 @@ def _collect_assignments(
 def _collect(
     student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
 ) -> tuple[list[tuple[Mark, str | None]], dict[Path, str]]:
-    """For each exercise what will be its mark, and the text of the answer if there is one to run;
-    and what is said of other files that are no Python."""
+    """For each exercise its mark, and the text of the answer if there is one to run; and a sentence
+    for each other file that is not Python."""
     texts: dict[Path, str] = {}
     holds: dict[str, list[Path]] = {}
     unread: dict[str, tuple[Path, str]] = {}
@@ -353,7 +354,7 @@ def _collect(
 
 
 def _defined_in(path: Path) -> list[str]:
-    """The functions that a file which is no Python seems to define."""
+    """The functions that a file with invalid Python seems to define."""
     try:
         return re.findall(r"^def (\w+)\(", text_of(path), flags=re.MULTILINE)
     except RequestError:
@@ -366,8 +367,8 @@ def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark
 
 
 def mistakes(rows: Sequence[MarkRow]) -> list[tuple[str, str, int]]:
-    """The known mistakes of the class: exercise, hint, and how many made it, the most frequent
-    first."""
+    """The known mistakes of the class: exercise, hint, and the number of students who made it, the
+    most frequent first."""
     told = Counter(
         (mark.exercise, mark.said) for row in rows for mark in row.marks if mark.mark == MISTAKEN
     )
@@ -377,8 +378,8 @@ def mistakes(rows: Sequence[MarkRow]) -> list[tuple[str, str, int]]:
 def as_csv(
     rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment] = ()
 ) -> str:
-    """A line a student: a column for each exercise, for each week's points, for each assignment's,
-    and for what they come to."""
+    """One line per student: a column for each exercise, each week's points, each assignment's
+    points, and the total."""
     exercises = [name for week in asked for name in week.write]
     head = [
         "student",
@@ -409,8 +410,7 @@ def as_csv(
 
 
 def details_as_csv(rows: Sequence[MarkRow]) -> str:
-    """A line for each student and exercise: with the file, the mark, and what is to be said of
-    it."""
+    """One line per student and exercise: the file, the mark, and a comment."""
     names = [item.name for item in dataclasses.fields(Mark)]
     return write_csv(
         [names, *([getattr(mark, name) for name in names] for row in rows for mark in row.marks)]

@@ -1,4 +1,4 @@
-"""Marks in the forms that other systems read."""
+"""Marks in the formats of other systems."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def as_nbgrader(
     assigned: Sequence[Assignment],
     due: datetime | None,
 ) -> str:
-    """The marks in the columns of `nbgrader export`: a line for each student and week, and for each
-    student and assignment. Names and addresses stay empty, and lateness costs nothing.
+    """The marks in the columns of `nbgrader export`: one line per student and week, and per student
+    and assignment. Names and addresses stay empty, and lateness costs nothing.
 
     Source: nbgrader 0.9, plugins/export.py.
     """

@@ -413,7 +413,7 @@ def horizon_that_pays(rewards: Array, idle: float) -> int:
 
 
 def _first(marks: Array) -> int:
-    """The number, from 1, of the first that is true; 0 if none is."""
+    """The number, from 1, of the first true entry; 0 if there is none."""
     return int(marks.argmax()) + 1 if marks.any() else 0
 
 

@@ -1,5 +1,5 @@
 """Experiments behind the pages: each module is one, run by `python -m`. Those on language models
-have a folder of their own."""
+have their own folder."""
 
 from __future__ import annotations
 

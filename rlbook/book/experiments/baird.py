@@ -1,4 +1,4 @@
-"""Baird's counterexample: what makes TD learning diverge, and what stops it.
+"""Baird's counterexample: why TD learning diverges, and what prevents it.
 
 Seven states. "Dashed" goes to one of the first six, each alike, "solid" to the seventh, from
 everywhere; nothing is ever paid. The behaviour takes dashed in six of seven cases, so that it
@@ -34,11 +34,11 @@ FIRST_WEIGHTS = np.array([1.0, 1, 1, 1, 1, 1, 10, 1])
 BEHAVIOUR = np.tile([6 / 7, 1 / 7], (STATES, 1))
 TARGET = np.tile([0.0, 1.0], (STATES, 1))
 VISITS = np.full(STATES, 1 / STATES)
-"""Of the behaviour: wherever it is, all seven states are equally likely next."""
+"""The behaviour's state distribution: from any state, all seven states are equally likely next."""
 
 
 def baird_model() -> TabularMDP:
-    """The model, which begins in any state."""
+    """The model; any state may be the initial one."""
     transitions = np.zeros((STATES, 2, STATES))
     transitions[:, DASHED, :6] = 1 / 6
     transitions[:, SOLID, 6] = 1.0
@@ -55,14 +55,14 @@ def baird_features() -> Array:
 
 
 def system(x: Array, policy: Array = TARGET) -> TDSystem:
-    """The mean update for features X [7, d], learning the values of `policy` [7, 2] from the
+    """The expected update for features X [7, d], learning the values of `policy` [7, 2] from the
     behaviour's states."""
     chain, rewards = baird_model().chain(policy)
     return td_system(x, VISITS, chain.toarray(), rewards, GAMMA)
 
 
 class Stream(NamedTuple):
-    """What the behaviour does in T steps, one after the other."""
+    """T consecutive steps of the behaviour policy."""
 
     state: np.ndarray  # [T + 1]
     action: np.ndarray  # [T]
@@ -70,7 +70,7 @@ class Stream(NamedTuple):
 
 
 def stream(steps: int, seed: int) -> Stream:
-    """A stream of the behaviour."""
+    """A stream of the behaviour policy's steps."""
     outcomes, rng = baird_model().outcomes, rng_for(seed, "environment")
     states = [int(outcomes.pick_starts(rng.random(1))[0])]
     actions, rewards = (rng.random(steps) >= BEHAVIOUR[0, DASHED]).astype(np.int64), np.empty(steps)
@@ -160,7 +160,8 @@ def stream_tdc(x: Array, first: Array, seen: Stream, *, alpha: float, beta: floa
 
 
 def triad(steps: int = 50_000, alpha: float = 0.01, seed: int = 0) -> dict[str, Array]:
-    """The deadly triad on one stream: the values v(s) after all steps, [7], by what was left out.
+    """The deadly triad on one stream: the values v(s) after all steps, [7], by the element left
+    out.
 
     "nothing": features, bootstrapping and off-policy learning together. Without function
     approximation there is a weight for each state, and ten times the step size, because γ = 0.99

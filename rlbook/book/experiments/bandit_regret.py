@@ -1,4 +1,5 @@
-"""The regret of three bandit learners on machines that pay 0 or 1, beside the bounds from theory.
+"""The regret of three bandit algorithms on machines with rewards 0 or 1, beside the theoretical
+bounds.
 
     found = run(runs=500)
     found.regret["Thompson"]          # [runs, times], the reward missed up to each of some times
@@ -48,7 +49,7 @@ class BanditRegret:
 
 
 def run(seed: int = 0, runs: int = 500, *, steps: int = STEPS) -> BanditRegret:
-    """All learners at the same machines, with seeds of their own."""
+    """Runs all learners on the same machines, each with seeds of its own."""
     times = np.unique(np.geomspace(1, steps, POINTS).round().astype(np.int64))
     gaps = MEANS.max() - MEANS
     worse = gaps[gaps > 0]
@@ -77,7 +78,7 @@ def missed_reward(config: BanditConfig, seed: int, runs: int, steps: int) -> Arr
 
 
 def growth(found: BanditRegret) -> dict[str, float]:
-    """How the mean regret grew per unit of ln t in the last tenfold of time, by learner."""
+    """How much the mean regret grew per unit of ln t in the last decade of time, by learner."""
     start = int(np.searchsorted(found.times, found.times[-1] / 10))
     span = np.log(found.times[-1] / found.times[start])
     return {

@@ -1,5 +1,5 @@
-"""What the filters of a network see that has learned Catch from its pixels, and what it says that
-the three actions are worth.
+"""What the filters of a network that has learned Catch from pixels respond to, and its values of
+the three actions.
 
     found = run(seeds=3)
     found.error                                  [R], how far the values are from the exact ones
@@ -31,7 +31,7 @@ FIRST_SEED = 10
 
 @dataclass(frozen=True)
 class CatchFilters:
-    """What was learned with R seeds; the maps and values are the first one's."""
+    """Results of R seeds; the maps and values are the first seed's."""
 
     error: NDArray[np.float64]  # [R], mean |max Q - V*| over the states, in reward units
     right: NDArray[np.float64]  # [R], share of the states in which the greedy action is optimal
@@ -41,7 +41,7 @@ class CatchFilters:
 
 
 def run(seeds: int = 3, *, first: int = FIRST_SEED, **settings: Any) -> CatchFilters:
-    """Trains DQN with its preset, or with other settings, and looks at what came of it."""
+    """Trains DQN with its preset, or with other settings, and evaluates the result."""
     numbers = range(first, first + seeds)
     trained = [rlbook.train("dqn", "Catch-v0", seed=n, eval_every=0, **settings) for n in numbers]
     networks: list[Any] = [each.agent.q for each in trained]  # type: ignore[attr-defined]
@@ -78,7 +78,7 @@ def is_optimal(action: NDArray[np.int64], exact: NDArray[np.float64]) -> NDArray
 
 
 def moments(q: NDArray[np.float32]) -> list[int]:
-    """States of a greedy game in which the ball falls at the left wall, at the rows of the
+    """States of a greedy game in which the ball falls along the left wall, at the rows shown in the
     picture."""
     states, paddle = [], COLUMNS // 2
     for row in range(STEPS):

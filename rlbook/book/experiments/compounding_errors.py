@@ -1,4 +1,4 @@
-"""What a mistake costs over a horizon of T steps: a clone pays with T², DAgger with T.
+"""The cost of mistakes over a horizon of T steps: T² for a clone, T for DAgger.
 
 A road, and a field beside it. On the road each step shows one of many sights, common ones and rare
 ones, and each sight calls for one of four actions. Any other action leads into the field, three
@@ -40,8 +40,8 @@ HORIZONS = (8, 16, 32, 64, 128)
 
 
 class Road(NamedTuple):
-    """The model, and what is right in it. States: the sights, the field's lanes from the road
-    outwards, and an end."""
+    """The model and the expert's actions. States: the sights, the field's lanes outwards from the
+    road, and an end."""
 
     model: TabularMDP
     right: NDArray[np.int64]  # [S], the expert's action
@@ -103,7 +103,7 @@ def mistake_rate(
 
 @dataclass(frozen=True)
 class Costs:
-    """R learners of either kind, judged at K horizons."""
+    """The costs of R learners of each kind, evaluated at K horizons."""
 
     horizons: NDArray[np.int64]  # [K], T in steps
     clone: Array  # [R, K], J(clone) - J(expert) in T steps
@@ -117,7 +117,7 @@ class Costs:
 
 
 def run(seeds: int = 5, first: int = 0, labels: int = 4_000) -> Costs:
-    """A clone and DAgger from as many labels and gradient steps, each for some seeds.
+    """Trains a clone and DAgger on equally many labels and gradient steps, for several seeds.
 
     Args:
         seeds: R.
@@ -162,12 +162,12 @@ def _costs(seed: int, labels: int) -> tuple[Array, Array, float, Array]:
 
 
 def greedy(agent: Agent) -> NDArray[np.int64]:
-    """What an agent that sees one-hot states does in each: [S]."""
+    """The greedy action of an agent with one-hot states in each state: [S]."""
     return agent.act(np.eye(SIGHTS + DEPTH + 1, dtype=np.float32), explore=False)
 
 
 def measurements(costs: Costs) -> dict[str, float]:
-    """The exponents of cost ~ T^p and the mistakes behind them: medians over the seeds."""
+    """The exponents of cost ~ T^p and the mistake rates behind them: medians over the seeds."""
     last = costs.horizons[-1]
     return {
         "clone: mistakes in the expert's states, ε": float(np.median(costs.clone_mistakes)),
@@ -180,7 +180,7 @@ def measurements(costs: Costs) -> dict[str, float]:
 
 
 def draw(costs: Costs) -> Figure:
-    """Both costs over the horizon, on logarithmic axes, and below which bounds they stay."""
+    """Both costs over the horizon, on logarithmic axes, with their upper bounds."""
     from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend
 
     figure, axes = labelled_figure(6.4, 4.0, "horizon T, in steps", "cost, in steps in the field")

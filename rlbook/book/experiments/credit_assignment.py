@@ -1,5 +1,5 @@
-"""Which step earned the return? Three answers beside the exact one: the group's, a critic's, and
-that of new episodes from the same state.
+"""Which step earned the return? Three estimates beside the exact answer: the group's, a critic's,
+and one from new episodes that start in the same state.
 
     found = run()
     found["vine, 16"].error                  # root mean square distance from the exact advantage, in reward units
@@ -36,7 +36,7 @@ from rlbook.seeding import rng_for
 
 Array = NDArray[np.float64]
 Act = Callable[[Any, Generator], Any]
-"""Observation and a generator → an action, drawn from the policy."""
+"""Observation and a generator → an action sampled from the policy."""
 
 GROUP, GROUPS, CRITIC, SLIP, SHARPNESS = 8, 30, 20, 0.2, 1.0
 ROLLOUTS = (1, 4, 16)
@@ -45,7 +45,7 @@ ROLLOUTS = (1, 4, 16)
 def vine_value(
     env: ResumableEnv, state: State, act: Act, rollouts: int, rng: Generator
 ) -> tuple[float, int]:
-    """V of a state by Monte Carlo: the mean undiscounted return of new episodes from there.
+    """V of a state by Monte Carlo: the mean undiscounted return of new episodes that start there.
 
     A snapshot holds the environment's generator as well; each episode gets a new one, or all of
     them would slip alike.
@@ -72,7 +72,7 @@ def vine_value(
 
 
 class ResumableEpisode(NamedTuple):
-    """An episode, with what is needed to go back into it."""
+    """An episode, with the snapshots needed to restart from any of its steps."""
 
     state: NDArray[np.int64]  # [T]
     action: NDArray[np.int64]  # [T]
@@ -101,8 +101,8 @@ def play_episode(env: ResumableEnv, act: Act, rng: Generator) -> ResumableEpisod
 
 @dataclass(frozen=True)
 class AdvantageErrors:
-    """How far the advantages of one kind were from the exact ones, over the steps of all
-    episodes."""
+    """The errors of one kind of advantage estimate against the exact advantages, over the steps of
+    all episodes."""
 
     error: float  # root mean square, in reward units
     bias: float  # of the means for each state and action, weighted by visits
@@ -110,8 +110,8 @@ class AdvantageErrors:
 
 
 def world() -> tuple[ResumableEnv, TabularMDP, Array]:
-    """The maze with slips and no time limit, its model, and a policy that has learned half of the
-    way: softmax of the optimal Q, [S, A]."""
+    """The maze with slips and no time limit, its model, and a partly trained policy: softmax of the
+    optimal Q, [S, A]."""
     env = rlbook.make("Maze-v0", slip=SLIP, observation="index", max_episode_steps=-1)
     model = TabularMDP.from_env(env)
     run = rlbook.train("value_iteration", model, gamma=1.0)
@@ -120,7 +120,7 @@ def world() -> tuple[ResumableEnv, TabularMDP, Array]:
 
 
 def run(seed: int = 0, groups: int = GROUPS) -> dict[str, AdvantageErrors]:
-    """Groups of episodes, and each kind of advantage for all their steps.
+    """Plays groups of episodes, and estimates the advantages of all their steps in each way.
 
     Args:
         seed: of everything that is drawn.
@@ -165,7 +165,7 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, AdvantageErrors]:
 
 
 def mean_returns(walks: list[ResumableEpisode], states: int) -> Array:
-    """The mean return from each visit of a state on, 0 where none was seen: [S]."""
+    """The mean return from each visit to a state, 0 for states not visited: [S]."""
     total, count = np.zeros(states), np.zeros(states)
     for walk in walks:
         np.add.at(total, walk.state, walk.reward[::-1].cumsum()[::-1])
@@ -193,7 +193,7 @@ def advantages(walk: ResumableEpisode, values: Array, gae_lambda: float) -> Arra
 def estimate_errors(
     walks: list[ResumableEpisode], found: list[Array], exact: Array, steps: float
 ) -> AdvantageErrors:
-    """The distance of advantages from the exact ones [S, A]."""
+    """The errors of advantages against the exact ones [S, A]."""
     pairs = np.concatenate([walk.state * exact.shape[1] + walk.action for walk in walks])
     error = np.concatenate(found) - exact.ravel()[pairs]
     count = np.bincount(pairs)

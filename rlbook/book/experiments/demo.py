@@ -28,7 +28,7 @@ WIDTH = 88
 
 
 def run_demo() -> None:
-    """Runs both halves, and prints what comes of them."""
+    """Runs both parts, and prints their results."""
     terminal = Terminal()
     seconds = maze(terminal) + addition(terminal)
     _say(
@@ -39,7 +39,7 @@ def run_demo() -> None:
 
 
 def maze(terminal: Terminal) -> float:
-    """PPO on the maze. Returns the seconds of training."""
+    """Trains PPO on the maze. Returns the seconds of training."""
     _title(terminal, "1  PPO learns its way through a maze")
     _say(
         terminal,
@@ -63,7 +63,7 @@ def maze(terminal: Terminal) -> float:
 
 
 def addition(terminal: Terminal) -> float:
-    """GRPO on sums. Returns the seconds of training."""
+    """Trains GRPO on sums. Returns the seconds of training."""
     _title(terminal, "2  GRPO teaches a language model to add")
     _say(
         terminal,
@@ -98,7 +98,8 @@ def addition(terminal: Terminal) -> float:
 
 
 def cloning(terminal: Terminal) -> float:
-    """Behaviour cloning of right answers, from random weights. Returns the seconds of training."""
+    """Behaviour cloning of correct answers, from random weights. Returns the seconds of
+    training."""
     start = time.monotonic()
     with progress() as report:
         run = weights.train_halfway("Addition-v0", on_report=report)
@@ -115,7 +116,7 @@ def cloning(terminal: Terminal) -> float:
 
 
 def train(algorithm: str, env: str) -> tuple[Run, float]:
-    """A run with its default settings, behind a progress bar, and how many seconds it took."""
+    """Trains with default settings, behind a progress bar; returns the run and its seconds."""
     start = time.monotonic()
     with progress() as report:
         run = rlbook.train(algorithm, env, on_report=report)
@@ -124,15 +125,15 @@ def train(algorithm: str, env: str) -> tuple[Run, float]:
 
 @dataclass(frozen=True)
 class Exam:
-    """How well a language model adds, on the held-out sums."""
+    """A language model's accuracy on the held-out sums."""
 
-    greedy: float  # share of right answers when it takes the likeliest token
-    sampled: float  # the same when it samples
+    greedy: float  # share of correct answers with greedy decoding
+    sampled: float  # share of correct answers when sampling
     answers: list[DisplayedCompletion]  # its greedy answers to the first few
 
 
 def examine(run: Run) -> Exam:
-    """Every held-out sum once, greedily and sampled."""
+    """Asks every held-out sum once greedily and once sampled."""
     from rlbook.plots.completions import write
 
     recipe = run.request.recipe.for_evaluation()
@@ -154,8 +155,8 @@ def _show_maze(run: Run, terminal: Terminal) -> None:
 
 
 def _show_group(run: Run, terminal: Terminal) -> None:
-    """The first held-out sum on which the model is right sometimes: there GRPO has something to
-    compare."""
+    """Shows the first held-out sum that the model gets right only sometimes: there GRPO has
+    something to compare."""
     from rlbook.plots.completions import DisplayedCompletions, write, written_text
 
     count = run.request.config.group_size
@@ -194,7 +195,7 @@ def _mark(completion: DisplayedCompletion, terminal: Terminal) -> str:
 
 
 def _score(result: Exam, terminal: Terminal) -> str:
-    """As it stands within a sentence."""
+    """A score formatted for use within a sentence."""
     return (
         f"{terminal.bold(f'{result.greedy:.0%}')} right when it takes the likeliest token, and"
         f" {result.sampled:.0%} when it samples"
@@ -213,7 +214,7 @@ def _say(terminal: Terminal, text: str) -> None:
 
 
 def _same_commands(terminal: Terminal, *commands: str) -> None:
-    """The commands that do the same."""
+    """The commands that do the same on the command line."""
     terminal.write("The same from the command line:")
     for command in commands:
         terminal.write(f"    {_command()} {command}")
@@ -221,7 +222,7 @@ def _same_commands(terminal: Terminal, *commands: str) -> None:
 
 
 def _command() -> str:
-    """How to call `rlbook` from here: by its name, or by its place where that lies below and the
-    name alone is not found."""
+    """How to call `rlbook` from here: by its name, or by its path if it is below this folder and
+    the name alone is not found."""
     place = Path(os.path.relpath(Path(sys.executable).with_name("rlbook")))
     return "rlbook" if shutil.which("rlbook") or ".." in place.parts else str(place)

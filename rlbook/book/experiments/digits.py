@@ -36,14 +36,14 @@ TRAINED_ON, EPOCHS, BATCH, RATE, MISSING = 1_000, 20, 100, 1e-3, 3
 
 @dataclass(frozen=True)
 class Digits:
-    """R seeds."""
+    """Results of R seeds."""
 
     right: dict[str, NDArray[np.float64]]  # by network, [R], share of all test images
     missing: dict[str, NDArray[np.float64]]  # the same of the threes among them
 
 
 class Network(nn.Module):
-    """Two hidden layers; dropout draws from a generator of its own."""
+    """A network with two hidden layers; dropout uses its own generator."""
 
     def __init__(self, sizes: tuple[int, int], generator: torch.Generator) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Network(nn.Module):
 
 
 def images(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images [·, 64] in [0, 1] and digits [·]: to learn from, and to be tested with."""
+    """Images [·, 64] in [0, 1] and digits [·], for training and for testing."""
     from sklearn.datasets import load_digits
 
     found: Any = load_digits()
@@ -85,8 +85,7 @@ def train_network(
     teacher: Network | None = None,
     kept: float = 1.0,
 ) -> Network:
-    """A network that has learned from images: their digits, and what a teacher makes of them where
-    there is one."""
+    """Trains a network on images and digits, and on a teacher's outputs if there is one."""
     rng = rng_for(seed, "initialisation")
     network = Network(sizes, torch_generator(rng))
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
@@ -110,7 +109,7 @@ def train_network(
 
 
 def run(seeds: int = 3, first: int = 0) -> Digits:
-    """Teaches a teacher and three students for each seed."""
+    """Trains a teacher and three students for each seed."""
     right: dict[str, list[float]] = {}
     missing: dict[str, list[float]] = {}
     for seed in range(first, first + seeds):

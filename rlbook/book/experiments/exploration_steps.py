@@ -1,5 +1,5 @@
-"""How many steps it takes to find the treasure of a deep sea, with and without a bonus for what was
-seldom tried, by counts or by random network distillation (RND).
+"""The number of steps until the treasure of a deep sea is found, with and without a bonus for
+rarely tried actions, by counts or by random network distillation (RND).
 
     found = run(seeds=10)
     found.steps["with a count bonus"]            [R, K], steps to the first treasure in seas of K sizes
@@ -27,7 +27,7 @@ from rlbook.runs.run import Run
 
 SIZES = (4, 6, 8, 10)
 LIMIT = 20_000
-"""Steps after which the search is given up."""
+"""The number of steps after which the search is abandoned."""
 LEARNERS: dict[str, dict[str, Any]] = {
     "ε-greedy": {},
     "with a count bonus": {"exploration_bonus": "count", "bonus_coef": 0.3},
@@ -46,7 +46,7 @@ class ExplorationSteps:
 
 
 class FirstTreasure(gymnasium.Wrapper):
-    """Notes the step at which the environment first pays more than half."""
+    """Records the step at which the environment first pays more than one half."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
@@ -63,7 +63,8 @@ class FirstTreasure(gymnasium.Wrapper):
 def run(
     seeds: int = 10, *, sizes: tuple[int, ...] = SIZES, limit: int = LIMIT, first: int = FIRST_SEED
 ) -> ExplorationSteps:
-    """All learners in a sea of each size, with each seed, which also draws the sea's actions."""
+    """Runs all learners in a sea of each size with each seed, which also draws the sea's
+    actions."""
     numbers = range(first, first + seeds)
     return ExplorationSteps(
         np.array(sizes),
@@ -90,7 +91,7 @@ def steps_to_treasure(size: int, seed: int, limit: int, more: dict[str, Any]) ->
 
 
 def measurements(found: ExplorationSteps) -> dict[str, float]:
-    """Medians over the seeds; infinite where half of them did not find it."""
+    """Medians over the seeds; infinite if half of them did not find it."""
     return {
         f"{name}, {size} rows: steps to the first treasure": float(np.median(steps[:, column]))
         for name, steps in found.steps.items()

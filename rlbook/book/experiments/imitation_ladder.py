@@ -1,5 +1,5 @@
-"""The imitation ladder on the slippery maze: what a clone and DAgger are worth from as many labels,
-beside the exact expert.
+"""The imitation ladder on the slippery maze: the returns of a clone and of DAgger from equally many
+labels, beside the exact expert.
 
 Every fifth move goes sideways, so that even the expert is carried to cells off its way. A recording
 shows few of them; DAgger asks the expert in the cells that it comes to itself. The maze has a
@@ -40,7 +40,7 @@ class Ladder:
 
 
 def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Ladder:
-    """Both learners from each number of labels.
+    """Trains both learners on each number of labels.
 
     Args:
         seeds: R.
@@ -95,7 +95,7 @@ def measurements(ladder: Ladder) -> dict[str, float]:
 
 
 def draw(ladder: Ladder) -> Figure:
-    """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as
+    """How much each learner loses against the expert, over the number of labels; at 0 it is as
     good."""
     from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend
 

@@ -30,8 +30,8 @@ from rlbook.interaction.budget import Budget
 from rlbook.seeding import rng_for
 
 LARGE = 1_000
-"""Entries of an agent's tables. In plain Python lists are faster than arrays, but not if so many
-change back and forth every episode."""
+"""The number of entries of an agent's tables from which arrays are used. In plain Python lists are
+faster than arrays, but not if so many change in every episode."""
 
 
 def value_curves(
@@ -45,7 +45,7 @@ def value_curves(
     time_limit: int | None = None,
     states: slice = slice(None),
 ) -> np.ndarray:
-    """What `agent.values()` is before the first episode and after each.
+    """`agent.values()` before the first episode and after each.
 
     Args:
         agent_class: the algorithm.
@@ -102,7 +102,7 @@ def returns(
 
 
 class EpisodeInteraction(TableInteraction):
-    """Takes whole episodes at once, `at_once` of them."""
+    """Runs whole episodes, `at_once` of them per call."""
 
     marks = 1
     at_once = 1
@@ -130,7 +130,7 @@ def _starts(
 
 
 def _table_rows(agent: TableAgent, states: slice) -> np.ndarray:
-    """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it
+    """The rows of the table from which `agent.values()` is read, V [K] or Q [K, A]; empty [] if it
     is computed from more than that."""
     kind: Any = type(agent)
     if isinstance(agent, OffPolicyMC) and agent.is_prediction:
@@ -159,8 +159,8 @@ def _ask_after_each(
 def _record(
     agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice
 ) -> None:
-    """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the
-    table."""
+    """As `_ask_after_each`, for many episodes in one call. `curve` is [E, K], where K is the number
+    of entries of the table."""
     (choose, update), outcomes, row = agent.functions(), interaction._tables, np.empty((1, 3))
     how = "compiled" if interaction.compiled else "arrays"
     loop = link_globals(record, how, run=link_globals(simulate, how, choose=choose, update=update))

@@ -62,14 +62,15 @@ class LadderRollout:
 
     @classmethod
     def from_rollout(cls, rollout: Rollout) -> LadderRollout:
-        """What an agent has collected."""
+        """The data that an agent has collected."""
         return cls(**{field.name: rollout.tensor(field.name) for field in fields(cls)})
 
 
 def reinforce(
     policy: LadderNetworks, optimizer: Optimizer, data: LadderRollout, *, gamma: float
 ) -> None:
-    """One step with whole episodes: each action is weighed by the return that followed it."""
+    """One gradient step on whole episodes: each action's score is weighted by the return that
+    followed it."""
     ends = data.terminated, data.truncated
     returns = discounted_returns(data.reward, *ends, gamma, valid=data.valid)
     advantage = returns
@@ -81,7 +82,7 @@ def reinforce(
 def reinforce_with_baseline(
     policy: LadderNetworks, optimizer: Optimizer, data: LadderRollout, *, gamma: float
 ) -> None:
-    """The same, but what V expected in each state is taken off the return."""
+    """As `reinforce`, with the learned value of each state subtracted from the return."""
     ends = data.terminated, data.truncated
     returns = discounted_returns(data.reward, *ends, gamma, valid=data.valid)
     value = policy.value(data.obs)
@@ -100,7 +101,7 @@ def a2c(
     gamma: float,
     gae_lambda: float,
 ) -> None:
-    """One step with T steps of each environment: V stands in for what follows them."""
+    """One gradient step on T steps of each environment: V replaces the rest of the return."""
     ends = data.terminated, data.truncated
     value, next_value = policy.value(data.obs), policy.value(data.next_obs)
     advantage = gae(data.reward, value, next_value, *ends, gamma=gamma, gae_lambda=gae_lambda)
@@ -123,8 +124,8 @@ def ppo(
     batch_size: int,
     rng: Generator,
 ) -> None:
-    """Several steps with the same data, whose loss takes nothing from ratios that have moved too
-    far."""
+    """Several gradient steps on the same data; ratios that have moved too far contribute no
+    gradient."""
     ends = data.terminated, data.truncated
     value, next_value = policy.value(data.obs), policy.value(data.next_obs)
     advantage = gae(data.reward, value, next_value, *ends, gamma=gamma, gae_lambda=gae_lambda)
@@ -139,14 +140,14 @@ def ppo(
 
 
 def per_episode(valid: Tensor) -> Tensor:
-    """The sum over an episode's steps, the mean over episodes: [T, N] → weights [T, N]."""
+    """The sum over an episode's steps and the mean over episodes: [T, N] → weights [T, N]."""
     return valid / valid.shape[1]
 
 
 def minibatches(
     shape: torch.Size, epochs: int, batch_size: int, rng: Generator
 ) -> Iterator[tuple[Tensor, ...]]:
-    """The places of `batch_size` steps of a rollout [T, N]; each step once an epoch, shuffled."""
+    """The indices of `batch_size` steps of a rollout [T, N]; each step once per epoch, shuffled."""
     for _ in range(epochs):
         order = torch.from_numpy(rng.permutation(shape.numel()))
         for rows in order.split(batch_size):

@@ -1,4 +1,4 @@
-"""Pictures of the measures: a confusion matrix, three judges' ROC curves, precision over recall, two
+"""Pictures of the metrics: a confusion matrix, three judges' ROC curves, precision over recall, two
 boxes, average precision, and perplexity.
 
     found = run()
@@ -42,7 +42,7 @@ POSITIVES = 5
 
 
 class Measures(NamedTuple):
-    """What the pictures show."""
+    """The data of the pictures."""
 
     classes: ClassMeasures
     judges: dict[str, Classification]
@@ -57,7 +57,7 @@ def draw_scores(shift: float, seed: int = 0) -> tuple[NDArray[np.bool_], NDArray
 
 
 def run() -> Measures:
-    """Computes what the pictures show."""
+    """Computes the data of the pictures."""
     return Measures(
         measure_classes(TRUTH, SAID),
         {name: classify(*draw_scores(shift)) for name, shift in SHIFTS.items()},
@@ -70,7 +70,7 @@ def run() -> Measures:
 
 
 def measurements(found: Measures) -> dict[str, float]:
-    """The areas under the judges' curves, and average precision in three ways."""
+    """The areas under the judges' ROC curves, and average precision computed in three ways."""
     areas = {f"ROC AUC, {name}": one.measures["ROC AUC"] for name, one in found.judges.items()}
     precisions = {
         f"average precision, {name}": one.measures["average precision"]

@@ -1,4 +1,4 @@
-"""A teacher with two peaks, and what a student that has only one learns by each divergence.
+"""A teacher with two peaks, and what a student with a single peak learns under each divergence.
 
     found = run()
     found.students["reverse"]                    mean and deviation
@@ -26,11 +26,11 @@ from rlbook.functional.post_training.distillation_losses import DIVERGENCES, div
 PEAK, DEVIATION = 2.0, 0.5
 GRID = torch.linspace(-20.0, 20.0, 1601, dtype=torch.float64)
 START = 1.0, 0.5
-"""Mean and deviation that every student begins with."""
+"""The initial mean and deviation of every student."""
 
 
 class Student(NamedTuple):
-    """What a divergence was minimised to."""
+    """The result of minimising one divergence."""
 
     mean: float
     deviation: float
@@ -55,7 +55,7 @@ def teacher_logits() -> Tensor:
 
 
 def fit_student(kind: str) -> Student:
-    """The student with the least divergence of this kind, found from `START`."""
+    """The student with the smallest divergence of this kind, found from `START`."""
     mean, log_deviation = (
         torch.tensor(value, dtype=torch.float64) for value in (START[0], START[1])
     )
@@ -83,7 +83,7 @@ def run() -> ModeCovering:
 
 
 def measurements(found: ModeCovering) -> dict[str, float]:
-    """Mean and deviation of each student, and what is left of its divergence."""
+    """Mean and deviation of each student, and its remaining divergence."""
     return {
         f"{kind}, {name}": round(value, 6)
         for kind, student in found.students.items()

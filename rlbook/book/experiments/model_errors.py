@@ -1,4 +1,4 @@
-"""How wrong a learned model is about a step, and about many steps in a row.
+"""The prediction errors of a learned model over one step, and over many steps in a row.
 
     found = run(seeds=3)
     found.errors                                 [R, D, K], the error of a prediction `horizons` steps ahead
@@ -31,7 +31,7 @@ from rlbook.networks.optimizer import Group, adam
 from rlbook.seeding import rng_for, torch_generator
 
 AMOUNTS = (200, 1_000, 5_000)
-"""Steps to learn from."""
+"""Numbers of training steps."""
 HORIZONS = (1, 2, 4, 8, 16, 32, 64)
 LENGTH, HELD_OUT = 200, 20
 
@@ -47,7 +47,7 @@ class ModelErrors:
 
 
 def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
-    """Episodes of the pendulum side by side, 200 steps each, with uniform actions."""
+    """Parallel episodes of the pendulum, 200 steps each, with uniform actions."""
     env = SyncVectorEnv([lambda: rlbook.make("Pendulum-v1")] * episodes)  # type: ignore[list-item]
     rng, replay = rng_for(seed, "exploration"), ReplayBuffer(episodes * LENGTH, 3)
     obs, _ = env.reset(seed=seed)
@@ -61,7 +61,7 @@ def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
 
 
 def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErrors:
-    """Trains and judges the models.
+    """Trains and evaluates the models.
 
     Args:
         seeds: R.

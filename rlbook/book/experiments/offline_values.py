@@ -1,5 +1,5 @@
-"""What values learned from a narrow recording claim, and what the greedy policy is really worth:
-fitted Q iteration and CQL.
+"""The values learned from a narrow recording, and the true value of the greedy policy: fitted Q
+iteration and CQL.
 
 Beside the cliff an exact player walks the shortest path, and one in ten of its actions is random.
 Off the way nearly every action is untried. Nothing is paid there but -1 a step and -100 for a fall,
@@ -39,17 +39,17 @@ ALGORITHMS = {"fitted_q": "fitted Q iteration", "cql": "CQL"}
 
 @dataclass(frozen=True)
 class OfflineValueCurves:
-    """R runs of each algorithm, looked at K times."""
+    """R runs of each algorithm, evaluated K times."""
 
     minibatch: NDArray[np.int64]  # [K]
     claimed: dict[str, Array]  # [R, K], max_a Q(start, a), in reward units, discounted
-    # [R, K], share of the recorded states where nobody has tried what is greedy
+    # [R, K], share of the recorded states whose greedy action was never tried
     untried: dict[str, Array]
     exact: dict[str, Array]  # [R], V of the last greedy policy at the start
 
 
 def narrow_recording(seed: int, episodes: int = 30) -> Steps:
-    """Episodes of the exact player beside the cliff, of whose actions one in ten is random."""
+    """Episodes of the optimal policy beside the cliff, in which one action in ten is random."""
     recipe = EnvRecipe.from_env(CLIFF)
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
@@ -85,8 +85,8 @@ def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> OfflineValu
 
 
 def _trace_run(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array, ...]:
-    """Of one run, at each of its reports: minibatch, claimed value of the start, share of untried
-    greedy actions; and the exact value."""
+    """For one run, at each report: minibatch, learned value of the start, share of untried greedy
+    actions; and the exact value."""
     model, looks = model_of(rlbook.make(CLIFF)), []
     tried = np.zeros((model.num_states, model.num_actions), dtype=bool)
     tried[data.rows.obs.argmax(-1).numpy(), data.rows.action.numpy()] = True
@@ -128,7 +128,7 @@ def measurements(found: OfflineValueCurves) -> dict[str, float]:
 
 
 def draw(found: OfflineValueCurves) -> Figure:
-    """What is claimed, and how often the greedy action is an untried one."""
+    """The learned values, and how often the greedy action is an untried one."""
     from rlbook.book.figures.axes import curve_colour, draw_median, label_axes, legend
     from rlbook.plots.figure import new_figure
 

@@ -1,5 +1,4 @@
-"""Tables and networks on one axis: how far the greedy policy is from the best one, while it is
-learned.
+"""Tables and networks on one axis: how far the greedy policy is from optimal during learning.
 
     curves = learning_curves("ppo", "FrozenLake-v1", seeds=3)
     curves.steps                               # [R], environment steps
@@ -37,18 +36,18 @@ WORLDS = {
     "Taxi-v4": "Taxi",
     "CliffWalking-v1": "the cliff",
 }
-"""Environment → what it is called. All four show the number of a state."""
+"""Environment → its name. All four show a state index."""
 TABLES = ("q_learning", "sarsa", "expected_sarsa", "dyna_q")
 NETWORKS = ("dqn", "ppo", "a2c", "sac")
 LEARNERS = dict.fromkeys(TABLES, 5) | dict.fromkeys(NETWORKS, 3)
-"""Algorithm → how many seeds the site shows."""
+"""Algorithm → the number of seeds that the site shows."""
 TABLE: dict[str, dict[str, Any]] = {
     "Maze-v0": {"steps": 10_000},
     "FrozenLake-v1": {"steps": 300_000, "alpha": 0.05},
     "Taxi-v4": {"steps": 300_000, "alpha": 0.2},
     "CliffWalking-v1": {"steps": 20_000, "alpha": 0.5},
 }
-"""Environment → what every table is given there."""
+"""Environment → the settings of every table."""
 WIDE = {"num_envs": 16, "rollout_steps": 64, "batch_size": 256, "learning_rate": 1e-3}
 SMALL = {"hidden_sizes": (64,), "learning_rate": 3e-3, "batch_size": 64, "tau": 0.05}
 NETWORK: dict[str, dict[str, dict[str, Any]]] = {
@@ -78,9 +77,9 @@ NETWORK: dict[str, dict[str, dict[str, Any]]] = {
         },
     },
 }
-"""Environment → algorithm → what a network is given there; in the maze each has a preset."""
+"""Environment → algorithm → the settings of a network; in the maze each has a preset."""
 CLOSE = 0.01
-"""A share of |V*(start)|: what counts as near."""
+"""The fraction of |V*(start)| that counts as close."""
 MARKS = 10
 
 
@@ -110,7 +109,7 @@ class LearningCurves:
 
 
 def settings_of(algorithm: str, env: str) -> dict[str, Any]:
-    """What `rlbook.train` is given beside the seed, where it is not the preset."""
+    """The arguments of `rlbook.train` besides the seed, where they differ from the preset."""
     return TABLE[env] if algorithm in TABLES else NETWORK[env].get(algorithm, {})
 
 
@@ -130,8 +129,8 @@ def _as_word(value: object) -> str:
 
 
 def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = None) -> np.ndarray:
-    """[S] int: what the agent does in each state without exploring, in an environment that shows
-    the number of its state.
+    """[S] int: the agent's greedy action in each state, in an environment whose observation is the
+    state's index.
 
     `allowed`: [S, A] bool, where the environment forbids actions; None: everything.
     """
@@ -147,8 +146,8 @@ def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = No
 
 
 def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) -> LearningCurves:
-    """Trains with as many seeds, from the first one on, and computes the distance a hundred times
-    on the way."""
+    """Trains with several seeds, and computes the distance from optimal a hundred times during
+    training."""
     made, rows = rlbook.make(env), []
     model = model_of(made)
     allowed = mask_table(made, range(model.num_states))
@@ -175,8 +174,8 @@ def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) ->
 
 
 def steps_to_optimum(curves: LearningCurves) -> str:
-    """The steps to within 1 % of V*: their median over the seeds, the least and the most; or how
-    far away it is in the end."""
+    """The steps to within 1 % of V*: the median over the seeds, the least and the most; or the
+    final distance."""
     first = np.sort(curves.first_within(CLOSE))
     low, middle, high = (
         f"{steps:,.0f}".replace(",", " ") for steps in (first[0], np.median(first), first[-1])
@@ -209,7 +208,7 @@ def quartile_bands(curves: LearningCurves, floor: float) -> tuple[np.ndarray, ..
 
 
 def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
-    """A panel a world: the median, and a band from quartile to quartile; see `quartile_bands`.
+    """A panel per world: the median, and a band from quartile to quartile; see `quartile_bands`.
 
     Args:
         worlds: environment → algorithm → its curves; four at most.
@@ -249,6 +248,6 @@ def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
 
 
 def _look(algorithm: str) -> tuple[tuple[float, float, float], str]:
-    """A table's line is solid, a network's dashed."""
+    """The line style: solid for a table, dashed for a network."""
     family = TABLES if algorithm in TABLES else NETWORKS
     return fraction_rgb(CURVES[family.index(algorithm)]), "-" if family is TABLES else "--"

@@ -1,4 +1,4 @@
-"""How much the sample of a policy gradient varies, by what the score is multiplied with.
+"""The variance of the sampled policy gradient, by the factor of the score.
 
     compared = compare_weights(model, preferences, gamma=0.9, episodes=10_000, seed=0)
     compared.exact                             # [S, A], the gradient of the expected return

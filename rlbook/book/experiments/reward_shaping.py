@@ -1,5 +1,5 @@
-"""A maze that pays at the goal alone, and what is paid on the way to find it sooner: a potential,
-and a bonus without its price.
+"""A maze that rewards only the goal, and rewards that help to find it sooner: a potential, and a
+bonus without the matching penalty.
 
     found = run()
     found.steps["potential"]                 # [R, E], steps of each episode of Q-learning, for R seeds
@@ -33,7 +33,7 @@ NAMES = ("the goal alone", "potential", "potential V*", "bonus")
 
 @dataclass(frozen=True)
 class ShapingComparison:
-    """What learning from each reward came to, and what is best for each."""
+    """The results of learning from each reward, and the optimum of each."""
 
     steps: dict[str, Array]  # [R, E], of each episode, for R seeds
     changed: dict[str, int]  # states with other best actions than those for the goal alone
@@ -43,7 +43,7 @@ class ShapingComparison:
 
 
 def sparse_reward_model() -> TabularMDP:
-    """The maze's moves, 1 for entering the goal, and 0 for any other step."""
+    """The maze's dynamics with reward 1 for entering the goal, and 0 for any other step."""
     model = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.model()  # type: ignore[attr-defined]
     return TabularMDP.from_arrays(
         model.transitions, model.ends * 1.0, terminal=model.terminal, initial=model.initial
@@ -51,8 +51,8 @@ def sparse_reward_model() -> TabularMDP:
 
 
 def crow_flies() -> Array:
-    """γ^d, [S]: what a state would be worth if there were no walls, with d the rows and columns to
-    the goal."""
+    """γ^d, [S]: the value of a state if there were no walls, where d is the distance to the goal in
+    rows and columns."""
     layout = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.tables.layout  # type: ignore[attr-defined]
     row, column = np.divmod(np.arange(layout.num_states), layout.columns)
     goal_row, goal_column = divmod(layout.goal, layout.columns)
@@ -66,8 +66,8 @@ def with_potential(model: TabularMDP, potential: Array) -> TabularMDP:
 
 
 def with_bonus(model: TabularMDP, potential: Array) -> TabularMDP:
-    """The same model with a bonus for every step to a larger potential, and no price for one to a
-    smaller."""
+    """The same model with a bonus for every step to a larger potential, and no penalty for a step
+    to a smaller one."""
     nearer = model.expectation(potential) > potential[:, None]
     return _paying(model, model.rewards + BONUS * nearer.astype(np.float64))
 
@@ -95,14 +95,14 @@ def best_actions(action_values: Array) -> NDArray[np.bool_]:
 
 
 def arrives(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[S]: from which states a policy reaches the end of the episode, without slips."""
+    """[S]: the states from which a policy reaches the end of the episode, without slips."""
     chain = model.chain(policy)[0]
     inside = np.linalg.matrix_power(chain.toarray(), model.num_states).sum(axis=1)
     return inside < TIES
 
 
 def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> ShapingComparison:
-    """Q-learning from each reward, and the exact answers."""
+    """Q-learning with each reward, and the exact solutions."""
     model, crow = sparse_reward_model(), crow_flies()
     own = best(model)
     crow[model.terminal] = 0.0
@@ -132,7 +132,7 @@ def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> Shaping
 
 
 def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
-    """Steps of each training episode of Q-learning; one is cut after `LONGEST` of them."""
+    """The length of each training episode of Q-learning, truncated after `LONGEST` steps."""
     run = rlbook.train(
         "q_learning",
         model,
@@ -164,8 +164,8 @@ def measurements(found: ShapingComparison) -> dict[str, float]:
 
 
 def draw(found: ShapingComparison) -> Figure:
-    """Steps of an episode while learning, a mean over ten, and from how many states the best policy
-    of each reward arrives."""
+    """The episode length during learning, a moving mean over ten, and the number of states from
+    which the optimal policy of each reward arrives."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 

@@ -1,5 +1,5 @@
 """Figures of Sutton & Barto's book (2nd edition), by number: each reruns its experiment and draws
-what came out.
+the result.
 
     result = figure("6.4", seed=0, runs=100)     a small dataclass of arrays
     measurements("6.4", result)                      name → number: what the figure is there to show
@@ -34,57 +34,55 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIGURES: dict[str, str] = {
-    "2.2": "Ten machines: who explores a little finds the best one",
+    "2.2": "Ten machines: a little exploration finds the best one",
     "2.3": "Optimistic first values make a greedy learner explore",
     "2.4": "An upper confidence bound explores what is uncertain",
     "2.5": "The gradient method needs a baseline where all rewards are large",
     "3.2": "Random moves on a small grid: what each cell is worth",
     "3.5": "The same grid: the best values, and the best moves",
-    "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",
-    "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
+    "4.1": "Policy evaluation, sweep by sweep, and the greedy policy after each",
+    "4.2": "Jack's car rental: the policies of policy iteration, and the values of the best one",
     "4.3": "The gambler: value iteration's sweeps, and the best stakes",
-    "5.1": (
-        "Blackjack: what hands are worth to a player who sticks on 20, after few games and after"
-        " many"
-    ),
+    "5.1": ("Blackjack: the values of a player who sticks on 20, after few games and after many"),
     "5.3": (
-        "The value of one hand, from another policy's games: weighted importance sampling errs less"
-        " than ordinary"
+        "The value of one hand, from another policy's games: weighted importance sampling has a "
+        "smaller error than ordinary"
     ),
     "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
-    "6.3": "Beside a cliff: expected SARSA bears every step size",
-    "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
+    "6.3": "Beside a cliff: expected SARSA works with every step size",
+    "6.4": "Beside a cliff: SARSA takes the safe path, Q-learning the shortest",
     "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
     "7.2": "A long random walk: n-step TD is best between TD(0) and Monte Carlo",
     "7.4": (
-        "One episode: which action values SARSA, n-step SARSA and SARSA(λ) raise on the way to the"
-        " goal"
+        "One episode: the action values that SARSA, n-step SARSA and SARSA(λ) raise on the path "
+        "to the goal"
     ),
-    "8.2": "A maze: what takes twenty episodes without planning takes three with it",
-    "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
+    "8.2": "A maze: planning learns in three episodes what otherwise takes twenty",
+    "8.4": "The path is blocked: Dyna-Q+ soon finds another, Dyna-Q takes long",
     "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
     "9.1": "A thousand states in ten groups: each group's value is near the mean of the true ones",
-    "9.2": "The same with TD, which comes to flatter values, and n-step TD in twenty groups",
-    "9.10": "Fifty displaced tilings tell states apart that one cannot, and learn as soon",
-    "10.1": "The mountain car: what it believes the rest of the way costs, during one run",
-    "10.4": "The mountain car learns soonest with an n between 1 and Monte Carlo",
+    "9.2": "The same with TD, whose limit is flatter, and n-step TD in twenty groups",
+    "9.10": "Fifty displaced tilings distinguish states that one cannot, and learn as quickly",
+    "10.1": "The mountain car: its estimated cost-to-go, during one run",
+    "10.4": "The mountain car learns fastest with an n between 1 and Monte Carlo",
     "11.2": (
-        "Baird's counterexample: off-policy TD with features diverges, by sampling and in the mean"
+        "Baird's counterexample: off-policy TD with features diverges, by sampling and in "
+        "expectation"
     ),
     "11.5": (
-        "Baird's counterexample: TD with gradient correction converges, though not soon to the best"
-        " weights"
+        "Baird's counterexample: TD with gradient correction converges, though slowly, to the "
+        "best weights"
     ),
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
-    "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
-    "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
+    "12.6": "TD(λ) is as good as the λ-return, up to the step sizes at which it diverges",
+    "12.8": "True online TD(λ) is a little better, and tolerates larger step sizes",
     "13.1": (
-        "The short corridor: REINFORCE finds how unfair the coin should be, if its steps are small"
-        " enough"
+        "The short corridor: REINFORCE finds the optimal probabilities, if its step size is "
+        "small enough"
     ),
     "13.2": "The short corridor again: with a baseline REINFORCE learns much faster",
 }
-"""Number → what it shows, in the order of the book."""
+"""Number → title, in the order of the book."""
 
 EXPERIMENTS: dict[str, str] = {
     "bandit-regret": "The regret of ε-greedy, UCB and Thompson sampling, beside the bounds",
@@ -92,14 +90,14 @@ EXPERIMENTS: dict[str, str] = {
         "An encoder-decoder reverses and sorts words; without positions it cannot reverse them, and"
         " without the causal mask it only seems to learn"
     ),
-    "attention-cost": "What a layer of a transformer costs, and what the KV cache saves",
-    "sampling": "What temperature, top-k, top-p and min-p leave of a distribution",
+    "attention-cost": "The cost of a transformer layer, and the savings of the KV cache",
+    "sampling": "The effect of temperature, top-k, top-p and min-p on a distribution",
 }
-"""Name → what it shows: pictures of this book's own chapters, whose experiments are in
+"""Name → title: pictures of this book's own chapters, whose experiments are in
 `rlbook.book.experiments`."""
 
 OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
-"""What a figure that is left to chance can be given."""
+"""The options of a figure with randomness."""
 
 __all__ = ["EXPERIMENTS", "FIGURES", "draw", "figure", "home", "measurements", "options_of"]
 
@@ -121,7 +119,7 @@ def figure(number: str, **options: int) -> DataclassInstance:
 
 
 def measurements(number: str, result: DataclassInstance) -> dict[str, float]:
-    """The numbers that a figure's claim stands on: name → number, units in the name or in reward
+    """The numbers that support a figure's claim: name → number, with units in the name or in reward
     units."""
     return home(number).measurements(result)
 
@@ -167,7 +165,7 @@ def home(number: str) -> ModuleType:
 
 
 def options_of(number: str) -> dict[str, Any]:
-    """What the experiment of a figure can be given: name → default."""
+    """The options of a figure's experiment: name → default."""
     return {
         name: item.default for name, item in inspect.signature(home(number).run).parameters.items()
     }
@@ -180,7 +178,7 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
             reason = (
                 f"it takes {', '.join(known)}"
                 if known
-                else "it is computed exactly, and nothing is left to chance"
+                else "it is computed exactly, without randomness"
             )
             raise RequestError(f"figure {number} takes no {name}: {reason}")
         if name in OPTIONS:
@@ -190,7 +188,8 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
 
 
 def _nearest(number: str) -> str | None:
-    """By chapter first, then by the number within it; a name by its letters."""
+    """The nearest figures: by chapter first, then by the number within it; a name by its
+    letters."""
     found = re.fullmatch(r"\D*(\d+)(?:\.(\d+))?", str(number))
     if not found:
         return next(iter(difflib.get_close_matches(str(number), EXPERIMENTS, n=1)), None)

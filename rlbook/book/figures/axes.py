@@ -1,4 +1,5 @@
-"""What several figures draw: axes with labels, grids of numbers, arrows for several best moves."""
+"""Drawing shared by several figures: axes with labels, grids of numbers, arrows for several best
+moves."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ LABEL = 33  # letters of a label that a narrow panel has room for
 
 
 def curve_colour(place: int) -> RGB:
-    """The colour of a figure's curve number `place`, from 0."""
+    """The colour of curve number `place` of a figure, from 0."""
     return fraction_rgb(CURVES[place % len(CURVES)])
 
 
@@ -95,7 +96,7 @@ def value_grid(
     digits: int = 1,
     span: tuple[float, float] | None = None,
 ) -> None:
-    """A number a cell, on a colour that says the same.
+    """A grid with a number in each cell, on a colour that encodes it.
 
     Args:
         values: [rows, columns], in reward units; NaN for cells without one.
@@ -120,7 +121,7 @@ def value_grid(
 
 
 def format_number(value: float, digits: int) -> str:
-    """A number as the book prints it: a true minus, no minus before 0."""
+    """A number in the book's format: a true minus sign, and none before 0."""
     text = f"{value:.{digits}f}"
     return (text.removeprefix("-") if float(text) == 0 else text).replace("-", "−")
 
@@ -140,7 +141,7 @@ def cells(axes: Axes, colours: Sequence[Sequence[Colour]], title: str) -> None:
 def best_moves(
     axes: Axes, moves: np.ndarray, title: str, *, ends: np.ndarray | None = None
 ) -> None:
-    """An arrow for each move that is as good as any.
+    """An arrow for each optimal move.
 
     Args:
         moves: [rows, columns, 4] bool: up, down, left, right.

@@ -1,4 +1,4 @@
-"""The learner of `rlbook.algorithms.tabular.bandit` in many problems side by side, one row of its
+"""The agent of `rlbook.algorithms.tabular.bandit` on many problems in parallel, one row of its
 tables for each."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compare(
 def play(
     config: BanditConfig, means: Array, steps: int, seed: int
 ) -> tuple[Array, NDArray[np.int64]]:
-    """What R learners get and do in R problems.
+    """The rewards and actions of R learners on R problems.
 
     Args:
         config: of all learners. ε is that of the first step.

@@ -1,5 +1,5 @@
-"""Dyna-Q and Dyna-Q+ in a maze whose walls change on the way: the experiment of figures 8.4 and
-8.5.
+"""Dyna-Q and Dyna-Q+ in a maze whose walls change during training: the experiment of figures 8.4
+and 8.5.
 
 Each map is a table of its own with the same cells, so that learning goes on in the second where it
 was in the first: the interaction of the second takes over the cell, the age and the generators. It
@@ -37,7 +37,7 @@ from rlbook.seeding import rng_for
 
 @dataclass(frozen=True)
 class ChangingMazeRewards:
-    """A changing maze."""
+    """The results in a changing maze."""
 
     variant: str  # of `DynaMaze`
     # algorithm → [runs, steps + 1] int: episodes that had reached the goal by each step

@@ -1,5 +1,4 @@
-"""The cliff of figures 6.3 and 6.4: its tables, its learners, and the way that an agent takes
-without exploring."""
+"""The cliff of figures 6.3 and 6.4: its tables, its learners, and the greedy path of an agent."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ def settings(agent: type[ControlAgent], alpha: float) -> ControlConfig:
 
 
 def greedy_way(policy: np.ndarray) -> list[int]:
-    """The cells from the start to the goal; up to where it goes in a circle, if it does.
+    """The cells on the greedy path from the start to the goal; until the first repetition, if it
+    loops.
 
     Args:
         policy: [S] int, the action of each state.

@@ -23,8 +23,8 @@ from rlbook.plots.figure import words
 from rlbook.seeding import rng_for
 
 FIRST_CHANCE = 0.05
-"""Of going right, before the first episode. The book does not say; its curves begin about where
-this policy's value lies, -82."""
+"""The initial probability of going right. The book does not state it; its curves begin at about
+this policy's value, -82."""
 
 TIME_LIMIT = 1_000
 """Steps of an episode, as in ShortCorridor-v0."""
@@ -85,7 +85,7 @@ GOAL = len(SUCCESSORS) - 1
 
 
 def episode(right: float, rng: Generator) -> list[bool]:
-    """For each step until the goal whether the action was `right`, which has this probability."""
+    """For each step until the goal, whether the action was `right`, which has this probability."""
     place, actions = 0, []
     while place != GOAL and len(actions) < TIME_LIMIT:
         for action in rng.random(32) < right:
@@ -108,7 +108,7 @@ def numbers(result: CorridorReturns) -> dict[str, float]:
 
 
 def picture(result: CorridorReturns, order: Sequence[str]) -> Figure:
-    """The mean return of each episode over the runs, and the best value."""
+    """The mean return of each episode over the runs, and the optimal value."""
     figure, axes = labelled_figure(
         6.6, 4.2, "Episode", "Total reward of the episode, mean over the runs"
     )

@@ -1,4 +1,4 @@
-"""A figure from experiment to file, and what is told of it."""
+"""A figure from experiment to file, and a summary of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlbook.book.figures import EXPERIMENTS, FIGURES, figure, home, options_of
 
 
 def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Reruns the experiment, writes the picture, and tells: figure, title, options, measured,
+    """Reruns the experiment, writes the picture, and returns: figure, title, options, measured,
     seconds, written.
 
     Args:
@@ -33,7 +33,7 @@ def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, An
 
 
 def run_figure(number: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The result of the experiment, and what `draw_figure` tells of it but for the file.
+    """The result of the experiment, and the summary of `draw_figure` without the file.
 
     Raises:
         RequestError: no such figure, or an option that it does not take.
@@ -50,7 +50,7 @@ def run_figure(number: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def as_text(facts: dict[str, Any]) -> str:
-    """The same for a reader."""
+    """The summary as text."""
     kind = "figure" if facts["figure"] in FIGURES else "experiment"
     options = ", ".join(f"{name} {value}" for name, value in facts["options"].items())
     head = f"{kind} {facts['figure']}: {facts['title']}" + (f" ({options})" if options else "")

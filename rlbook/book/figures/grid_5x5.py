@@ -1,4 +1,4 @@
-"""The 5 × 5 grid of figures 3.2 and 3.5: its picture, with the two ways that jump."""
+"""The 5 × 5 grid of figures 3.2 and 3.5: its picture, with the two teleports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def model() -> TabularMDP:
 
 
 def draw_grid(axes: Axes) -> None:
-    """The grid, with an arrow for each jump and what it pays."""
+    """The grid, with an arrow and the reward for each teleport."""
     marks = parse_grid(LAYOUTS["5x5"])
     cells(
         axes,

@@ -1,5 +1,4 @@
-"""Many runs of one learner in a model, with what each episode came to and the agent that came of
-it."""
+"""Many runs of one learner in a model, with the results of each episode and the trained agent."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ EXACT = np.arange(-9, 10) / 10
 BEFORE = float(np.sqrt((EXACT**2).mean()))
 """The error of V = 0, where every curve begins: α = 0 learns nothing."""
 EPISODES = 10
-"""Episodes of a run; the error is averaged over the states, and then over what it is after each of
-them."""
+"""Episodes per run; the error is averaged over the states, and then over the episodes."""
 SMALL_ALPHAS = (
     0.0,
     0.005,
@@ -56,12 +55,12 @@ ALPHAS = (*SMALL_ALPHAS, *(round(0.05 * k, 2) for k in range(4, 21)))
 LAMBDAS = (0.0, 0.4, 0.8, 0.9, 0.95, 0.975, 0.99, 1.0)
 LENGTHS = tuple(2**k for k in range(10))
 TOP = 0.55
-"""Of the chart."""
+"""The top of the chart."""
 FAR = 0.62
-"""A curve that is so far above the chart is not followed to larger step sizes."""
+"""A curve this far above the chart is not continued to larger step sizes."""
 
 Named = tuple[float, str, tuple[float, float, float]]
-"""Where a curve leaves the chart, its name, its colour."""
+"""The place where a curve leaves the chart, its name, its colour."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ def run_errors(kind: type, config: TableConfig, seed: int, runs: int) -> np.ndar
 
 
 def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
-    """The lowest mean error of the curve of this λ or n, the step size α that it has it at, and its
-    standard error over runs."""
+    """The lowest mean error of the curve of this λ or n, its step size α, and its standard error
+    over runs."""
     errors = sweep.errors[key]
     means = np.nan_to_num(errors.mean(axis=1), nan=np.inf)
     place = int(means.argmin())
@@ -143,8 +142,8 @@ def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
 
 
 def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
-    """For `measured`: the lowest mean error of each curve, and of the best one also where it is and
-    its standard error."""
+    """For `measured`: the lowest mean error of each curve, and for the best one also its step size
+    and standard error."""
     lowest = {key: best(sweep, key) for key in sweep.errors}
     numbers = {f"{name} = {key:g}, lowest error": error for key, (error, _, _) in lowest.items()}
     key = min(lowest, key=lambda key: lowest[key][0])
@@ -177,7 +176,7 @@ def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: fl
 
 
 def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:
-    """The α at which a curve leaves the chart on top; None where it stays."""
+    """The α at which a curve leaves the chart at the top; None if it stays inside."""
     over = np.flatnonzero(np.nan_to_num(means, nan=np.inf) > TOP)
     if not len(over):
         return None
@@ -186,7 +185,7 @@ def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:
 
 
 def _names_on_top(axes: Axes, names: list[Named], name: str, wide: float) -> None:
-    """Beside each other, each as near to its curve as there is room."""
+    """Names side by side, each as near to its curve as space allows."""
     letter, free = 0.09 / wide, -1.0
     for place, (leaves, text, colour) in enumerate(sorted(names)):
         text = f"{name}={text}" if place == len(names) - 1 else text
@@ -199,7 +198,7 @@ def _names_on_top(axes: Axes, names: list[Named], name: str, wide: float) -> Non
 
 
 def _names_on_the_right(axes: Axes, names: list[Named], across: float) -> None:
-    """One above the other, each as near to its curve as there is room."""
+    """Names one above the other, each as near to its curve as space allows."""
     free = 0.0
     for height, text, colour in sorted(names):
         free = max(height, free)
@@ -208,7 +207,7 @@ def _names_on_the_right(axes: Axes, names: list[Named], across: float) -> None:
 
 
 def _colour(share: float) -> tuple[float, float, float]:
-    """From the first curve to the last, by way of several hues."""
+    """A colour between those of the first and the last curve, through several hues."""
     hues = (CURVES[0], CURVES[5], CURVES[2], CURVES[1], CURVES[3])
     place = min(int(share * (len(hues) - 1)), len(hues) - 2)
     return fraction_rgb(mix_colours(hues[place], hues[place + 1], share * (len(hues) - 1) - place))

@@ -1,4 +1,4 @@
-"""The standard error of a mean over runs, as the figures' numbers have it."""
+"""The standard error of a mean over runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def standard_error(values: NDArray[np.floating]) -> float:
-    """Of the mean of [R] runs, in their unit: s / √R with R - 1 degrees of freedom; NaN for a
-    single run."""
+    """The standard error of the mean of [R] runs, in their unit: s / √R with R - 1 degrees of
+    freedom; NaN for a single run."""
     runs = len(values)
     return float(values.std(ddof=1) / math.sqrt(runs)) if runs > 1 else math.nan

@@ -24,7 +24,7 @@ from rlbook.seeding import rng_for
 
 LENGTH, JUMP = 1000, 100
 MONTE_CARLO = ENDLESS
-"""An n that no episode reaches."""
+"""An n larger than any episode's length."""
 
 
 def walk_model() -> TabularMDP:
@@ -38,7 +38,7 @@ def exact_values(model: TabularMDP) -> np.ndarray:
 
 
 def state_distribution() -> np.ndarray:
-    """μ: [1000], what share of its steps a walk spends in each state. η = e_500 + Pᵀ η, solved, and
+    """μ: [1000], the share of steps that a walk spends in each state. η = e_500 + Pᵀ η, solved, and
     divided by its sum."""
     states = np.arange(LENGTH)
     distance = np.abs(states[:, None] - states[None, :])

@@ -1,4 +1,4 @@
-"""The random walk of five states, A to E, by which prediction methods are compared."""
+"""The random walk of five states, A to E, on which prediction methods are compared."""
 
 from __future__ import annotations
 

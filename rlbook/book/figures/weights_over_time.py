@@ -60,7 +60,7 @@ def picture(result: WeightHistory, left: str, right: str, *, with_errors: bool) 
 
 
 def panel(axes: Axes, weights: Array, with_errors: bool) -> None:
-    """w₁ to w₆ in one colour, w₇, w₈, and the errors where they are asked for."""
+    """w₁ to w₆ in one colour, w₇, w₈, and the errors if they are requested."""
     for index, (place, label) in enumerate(
         [(0, "w₁ – w₆")] + [(0, "")] * 5 + [(1, "w₇"), (2, "w₈")]
     ):

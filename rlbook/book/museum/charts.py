@@ -1,4 +1,4 @@
-"""The curves of an exhibit as text and as SVG, with the bug and without, on the same axes."""
+"""The curves of an exhibit as text and as SVG, with and without the bug, on the same axes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlbook.book.museum.training import Curve
 MARKS = {WITHOUT: "o", WITH: "x"}
 HEIGHT = 12  # lines of a chart in text
 ACROSS, DOWN, LEFT, BELOW = 640.0, 260.0, 84.0, 28.0
-"""Of the SVG, in its own units: the picture, and the margins of its numbers."""
+"""Sizes of the SVG in its own units: the picture, and the margins for its numbers."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What of the curves is shown: all steps, and the values but for those of the first tenth,
+    """The visible range of the curves: all steps, and the values except those of the first tenth,
     which may lie outside."""
 
     first: float
@@ -30,7 +30,7 @@ class Axes:
 
     @classmethod
     def around(cls, exhibit: Exhibit, curves: BugCurves) -> Axes:
-        """Axes that hold the mean curves and what is known."""
+        """Axes that contain the mean curves and the known value."""
         means = [mean_curve(side) for side in curves.sides.values()]
         steps = [step for curve in means for step, _ in curve]
         values = [value for curve in means for _, value in curve[len(curve) // 10 :]]
@@ -41,11 +41,11 @@ class Axes:
         return cls(0.0, max(steps), low, high if high > low else low + 1.0, log)
 
     def across(self, step: float) -> float:
-        """Where a step stands, from 0 to 1."""
+        """The horizontal position of a step, from 0 to 1."""
         return step / self.last
 
     def relative_height(self, value: float) -> float:
-        """Where a value stands, from 0 to 1; what lies outside stands at the edge."""
+        """The vertical position of a value, from 0 to 1; values outside are placed at the edge."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         if self.log:
             value = math.log(value) if value > 0 else low
@@ -53,12 +53,12 @@ class Axes:
 
 
 def numbers(exhibit: Exhibit, curves: BugCurves) -> dict[str, float]:
-    """What the curves end at, by side."""
+    """The final values of the curves, by side."""
     return {side: final(mean_curve(of)) for side, of in curves.sides.items()}
 
 
 def legend_texts(curves: BugCurves) -> dict[str, str]:
-    """The same in words, with the smallest and the largest seed's where there are several."""
+    """The same in words, with the smallest and the largest seed's value if there are several."""
     found = {}
     for side, of in curves.sides.items():
         ends = sorted(map(final, of))
@@ -72,7 +72,7 @@ def legend_texts(curves: BugCurves) -> dict[str, str]:
 
 
 def as_text(exhibit: Exhibit, curves: BugCurves, width: int) -> str:
-    """A chart of at most so many columns, and what its marks mean."""
+    """A chart of at most so many columns, and a legend."""
     axes = Axes.around(exhibit, curves)
     ends = f"{axes.high:.4g}", f"{axes.low:.4g}"
     margin = max(map(len, ends)) + 2
@@ -108,8 +108,7 @@ def _line(share: float) -> int:
 
 
 def as_svg(exhibit: Exhibit, curves: BugCurves) -> str:
-    """The same as a picture whose colours are the page's, so that it is right in the light and in
-    the dark."""
+    """The same as a picture in the page's colours, so that it suits light and dark pages."""
     axes = Axes.around(exhibit, curves)
     parts = [f'<path class="axes" d="M{LEFT} 8V{DOWN - BELOW}H{ACROSS - 8}"/>']
     if exhibit.shown.known is not None:
@@ -133,7 +132,7 @@ def as_svg(exhibit: Exhibit, curves: BugCurves) -> str:
 
 
 def _label(value: float) -> str:
-    """A few characters, so that it has room beside the axis."""
+    """A number in a few characters, to fit beside the axis."""
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 

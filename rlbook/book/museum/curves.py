@@ -33,12 +33,12 @@ class BugCurves:
 
     @property
     def sides(self) -> dict[str, list[Curve]]:
-        """By what they are called."""
+        """The curves by the name of their side."""
         return {WITHOUT: self.without, WITH: self.planted}
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean over seeds, at the steps of the first, as far as all of them go."""
+    """The mean over seeds, at the steps of the first, as far as all of them reach."""
     return [
         (points[0][0], math.fsum(value for _, value in points) / len(points))
         for points in zip(*curves, strict=False)
@@ -57,7 +57,7 @@ def _read_recorded() -> dict[str, dict[str, list[Curve]]]:
 
 
 def load_curves(exhibit: Exhibit) -> BugCurves:
-    """What ships with the package."""
+    """The curves that ship with the package."""
     return BugCurves(
         **{
             side: [[(x, y) for x, y in curve] for curve in curves]
@@ -67,7 +67,7 @@ def load_curves(exhibit: Exhibit) -> BugCurves:
 
 
 def train_curves(exhibit: Exhibit, seeds: int | None = None) -> BugCurves:
-    """Trains without the bug and with it, each in a process of its own.
+    """Trains without the bug and with it, each in a separate process.
 
     Raises:
         TrainingError: one of the processes failed.
@@ -99,7 +99,7 @@ def _train(exhibit: Exhibit, seeds: int, *through: str) -> list[Curve]:
 
 
 def record(names: Sequence[str]) -> None:
-    """Trains these exhibits and keeps their curves; leaves the others as they are."""
+    """Trains these exhibits and stores their curves; the others are not changed."""
     for name in names or exhibits():
         found = train_curves(find_exhibit(name))
         kept = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}

@@ -1,4 +1,4 @@
-"""The bug museum's exhibits: one line of the library, what it becomes, and what is then to be seen.
+"""The bug museum's exhibits: one line of the library, its wrong version, and the symptom.
 
 An exhibit is a file `exhibits/PART/NAME.yaml`. Nothing in it is executed: the line is planted in a
 process of its own (`planted`), which then trains (`training`) or runs the test that must notice it.
@@ -23,7 +23,7 @@ PARTS = ("tables", "networks", "language models")
 
 @dataclass(frozen=True)
 class Shown:
-    """The run that shows the bug, and the number to look at."""
+    """The run that shows the bug, and the metric to look at."""
 
     algorithm: str
     env: str
@@ -32,13 +32,13 @@ class Shown:
     unit: str
     """What it is, with its unit."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Run options and hyper-parameters."""
+    """Options of the run and hyper-parameters."""
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 3
     along: str = "steps"
-    """What the log counts: environment steps, or minibatches of recorded data."""
+    """The unit of the log's steps: environment steps, or minibatches of recorded data."""
     known: float | None = None
-    """What the number is, or should become, where that is known."""
+    """The true or optimal value of the metric, if it is known."""
     known_is: str = ""
     log: bool = False
     """Whether the number is drawn on a logarithmic axis."""
@@ -46,37 +46,37 @@ class Shown:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A bug of one line."""
+    """A one-line bug."""
 
     name: str
     part: str
     bug: str
-    """What is wrong, in a few words; the file is named for it."""
+    """The bug in a few words; the file is named after it."""
     title: str
-    """What somebody sees who has the bug, in a few words."""
+    """The symptom of the bug in a few words."""
     symptom: str
     question: str
     file: str
     """From the root of the repository."""
     old: str
-    """The line as it is, without its indentation; it stands in the file once."""
+    """The correct line, without its indentation; it occurs in the file once."""
     new: str
     shown: Shown
     why: str
     notice: str
     seen: str
-    """Where others have met it."""
+    """Where others have encountered it."""
     test: str
-    """The test that notices it, as pytest names it."""
+    """The test that detects it, by pytest's name."""
 
     @property
     def module(self) -> str:
-        """What the file is imported as."""
+        """The file's import name."""
         return self.file.removesuffix(".py").replace("/", ".")
 
     @property
     def number(self) -> int:
-        """The place of the line in its file, from 1.
+        """The line's number in its file, from 1.
 
         Raises:
             ValueError: the line does not stand there exactly once.
@@ -86,7 +86,7 @@ class Exhibit:
         )
 
     def planted_in(self, source: str) -> str:
-        """The module's source with the other line."""
+        """The module's source with the bug."""
         lines, place = source.split("\n"), place_of(self.old, source, self.file) - 1
         indentation = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
         lines[place] = indentation + self.new
@@ -104,7 +104,7 @@ class Exhibit:
 
 
 def place_of(line: str, source: str, file: str) -> int:
-    """Where a line stands, from 1. Raises ValueError where it does not stand there exactly once."""
+    """The number of a line, from 1. Raises ValueError unless it occurs exactly once."""
     places = [number for number, other in enumerate(source.split("\n"), 1) if other.strip() == line]
     if len(places) != 1:
         raise ValueError(
@@ -122,7 +122,7 @@ def _option(name: str, value: object) -> str:
 
 @cache
 def exhibits() -> dict[str, Exhibit]:
-    """Name → exhibit, part by part."""
+    """Name → exhibit, in the order of the parts."""
     found = [read_exhibit(path) for path in sorted(FOLDER.glob("*/*.yaml"))]
     return {
         item.name: item

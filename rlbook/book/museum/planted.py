@@ -1,4 +1,4 @@
-"""Runs a module in a process in which one line of the library is another one.
+"""Runs a module in a process in which one line of the library is replaced.
 
     python -m rlbook.book.museum.planted NAME rlbook train sarsa CliffWalking-v1 --out runs/planted
     python -m rlbook.book.museum.planted NAME pytest tests/unit/algorithms/tabular/test_td_control.py
@@ -24,7 +24,7 @@ from rlbook.fast_forms import PLAIN
 
 
 class Planter(SourceFileLoader):
-    """Loads one module with an exhibit's line in it, and leaves no bytecode behind."""
+    """Loads one module with an exhibit's bug, and writes no bytecode."""
 
     def __init__(self, fullname: str, path: str, exhibit: Exhibit) -> None:
         super().__init__(fullname, path)
@@ -36,7 +36,7 @@ class Planter(SourceFileLoader):
 
 
 class Finder:
-    """Finds that module before the import system's own finders do."""
+    """Finds that module before the import system's own finders."""
 
     def __init__(self, exhibit: Exhibit) -> None:
         self.exhibit = exhibit
@@ -53,7 +53,7 @@ class Finder:
 
 
 def plant(exhibit: Exhibit) -> None:
-    """From here on this process has the bug.
+    """Plants the bug in this process.
 
     Raises:
         ValueError: the module is loaded already, or no longer holds the line.

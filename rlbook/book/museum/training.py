@@ -1,5 +1,5 @@
-"""Trains what an exhibit shows, once a seed, and prints the curves: the program that runs with the
-bug and without.
+"""Trains an exhibit's run, once per seed, and prints the curves: the program that runs with and
+without the bug.
 
 python -m rlbook.book.museum.training NAME SEEDS
 """
@@ -16,14 +16,14 @@ from rlbook.book.museum.exhibit import Exhibit, find_exhibit
 from rlbook.errors import TrainingError
 
 POINTS = 50
-"""Of a curve, at most."""
+"""The maximum number of points of a curve."""
 
 Curve = list[tuple[float, float]]
-"""Steps (planners: sweeps; recorded data: minibatches), and the number that is shown."""
+"""Steps (planners: sweeps; recorded data: minibatches), and the metric's value."""
 
 
 def curve(exhibit: Exhibit, seed: int) -> Curve:
-    """The number in the log of one run. Where the training fails, it ends there."""
+    """The metric of one run over time; if training fails, the curve ends there."""
     shown, rows = exhibit.shown, []
 
     def note(run: rlbook.Run) -> None:

@@ -1,4 +1,5 @@
-"""`rlbook bug`: the bug museum. Lists its exhibits, shows the symptom, runs it, and answers."""
+"""`rlbook bug`: the bug museum. Lists its exhibits, shows a symptom, runs it, and reveals the
+answer."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Bugs(PrintingOptions):
 
 
 def bug(words: Sequence[str]) -> tuple[bool, Result]:
-    """Does what the command line asks for. Returns whether JSON is wanted, and what to print.
+    """Runs the command. Returns whether JSON is requested, and what to print.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.

@@ -84,7 +84,7 @@ class Course(PrintingOptions):
 
 
 def course(words: Sequence[str]) -> tuple[bool, Result]:
-    """Does what the command line asks for. Returns whether JSON is wanted, and what to print.
+    """Runs the command. Returns whether JSON is requested, and what to print.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -154,7 +154,7 @@ def _start_course(
 
     written, there = start(folder, asked, student_files(assigned, seed))
     lines = [f"{path}" for path in written]
-    lines += [f"{len(there)} files were there already, and stay as they are"] if there else []
+    lines += [f"{len(there)} files existed already, and were not changed"] if there else []
     facts = {
         "folder": str(folder),
         "written": [str(path) for path in written],
@@ -210,8 +210,8 @@ def _grade(
             raise RequestError(f"{file} cannot be written: there is no folder {file.parent}")
     if not options.trust and not isolation_works():
         raise RequestError(
-            "this system offers no sandbox (Linux on x86-64 does), and an answer is a program;"
-            " --trust runs it all the same"
+            "answers are programs, and this system has no sandbox to run them in (Linux on "
+            "x86-64 has one); --trust runs them without"
         )
     with _count_answers() as on_mark:
         rows = grade(
@@ -244,7 +244,7 @@ def _grade(
 
 @contextlib.contextmanager
 def _count_answers() -> Iterator[Callable[[int, int], None]]:
-    """Says on a terminal how many answers have run."""
+    """Shows on a terminal how many answers have run."""
 
     def on_mark(done: int, total: int) -> None:
         if sys.stderr.isatty():
@@ -284,7 +284,7 @@ def _facts(
 
 
 def _table(rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment]) -> str:
-    """Each mark by its sign, or each week's points where the line would be too long; each
+    """Each mark as its sign, or each week's points if the line would be too long; and each
     assignment's points."""
     from rlbook.book.exercises.grading import SIGNS
 
@@ -333,13 +333,13 @@ def _table(rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[As
 
 
 def _remarks(rows: Sequence[MarkRow]) -> list[str]:
-    """What the signs mean, what did not run, and the known mistakes of the class."""
+    """The meaning of the signs, what did not run, and the known mistakes of the class."""
     from rlbook.book.exercises.checking import FAILED
     from rlbook.book.exercises.grading import mistakes
 
     lines = []
     if any(not mark.assignment for row in rows for mark in row.marks):
-        signs = "1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, -"
+        signs = "1 right, 0 not right, h a known mistake (the hint is counted), ! did not run, -"
         lines += [for_terminal(f"{signs} nothing handed in"), ""]
     lost: dict[tuple[str, str, str], list[Mark]] = {}
     for row in rows:

@@ -47,8 +47,8 @@ class Exercises(PrintingOptions):
 
 
 def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
-    """Does what the command line asks for. Returns whether JSON is wanted, what to print, and the
-    exit code: 1 if an answer is wrong.
+    """Runs the command. Returns whether JSON is requested, what to print, and the exit code: 1 if
+    an answer is wrong.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -102,7 +102,8 @@ def _list_exercises(chapter: str | None) -> Result:
 
 
 def _answer_path(asked: str) -> Path:
-    """Where the answers are that a word names: an exercise's are in the file that `start` writes.
+    """The path of the answers that a word names: those of an exercise are in the file that `start`
+    writes.
 
     Raises:
         RequestError: there is no such file, folder or exercise, or the exercise was not started.
@@ -127,7 +128,7 @@ def _answer_path(asked: str) -> Path:
 
 
 def default_file(name: str) -> Path:
-    """The file that `start` writes where no other is asked for."""
+    """The file that `start` writes by default."""
     return Path(f"{name}.py")
 
 
@@ -158,8 +159,8 @@ def _check_answers(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
 
     if not trust and not isolation_works():
         raise RequestError(
-            "this system offers no sandbox (Linux on x86-64 does), and an answer is a program;"
-            " --trust runs it all the same"
+            "answers are programs, and this system has no sandbox to run them in (Linux on "
+            "x86-64 has one); --trust runs them without"
         )
     verdicts, unread = [], []
     for path in paths:

@@ -1,4 +1,4 @@
-"""`rlbook export --job`: what it writes, and what it says of it."""
+"""`rlbook export --job`: writes the job, and summarises it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_export(options: Export) -> Result:
     """
     for name, given in (("merge", options.merge), ("shard-size", options.shard_size)):
         if given:
-            raise RequestError(f"--{name} is for a model's folder, and --job writes a job")
+            raise RequestError(f"--{name} applies to a model's folder, but --job writes a job")
     from rlbook.recipes.jobs.write_job import write_job
 
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is not a result

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def judged_pairs(
     run: Run, folder: str, data: str | None, threshold: float | None, out: str | None
 ) -> Result:
-    """A reward model, on pairs."""
+    """Evaluates a reward model on pairs."""
     from rlbook.evaluation.classification import of_reward_model
 
-    where = f"the pairs in {data}" if data is not None else "the pairs it has not learned from"
+    where = f"the pairs in {data}" if data is not None else "the held-out pairs"
     return _report(
         of_reward_model(run, data, threshold),
         f"{folder} on {where}",
@@ -31,7 +31,7 @@ def judged_pairs(
 def judged_rows(
     path: str, score: str | None, label: str | None, threshold: float | None, out: str | None
 ) -> Result:
-    """A column of a file of completions."""
+    """Evaluates a column of a file of completions."""
     from rlbook.evaluation.classification import of_rows
 
     if score is None:

@@ -1,5 +1,4 @@
-"""The command line of `rlbook serve`: a model, where to listen, who may ask, and how much at a
-time."""
+"""The command line of `rlbook serve`: the model, the address, the API key, and the limits."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Serve:
 
 
 def run_serving(words: Sequence[str]) -> int:
-    """Serves what the command line asks for, until a signal. Returns the exit code.
+    """Serves the model until a signal arrives. Returns the exit code.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.

@@ -31,7 +31,7 @@ Url = Annotated[Any, text("URL"), NO_DEFAULT]
 @command_options
 class Synthesize(PrintingOptions):
     """Ask a server of OpenAI's protocol to reason about each option of multiple-choice rows, and
-    write one JSON line per option. The same command goes on where an earlier one has stopped.
+    write one JSON line per option. The same command continues where an earlier one stopped.
 
     A row has a question, its options (a list, or label: text) and, if it is known, the answer.
 
@@ -57,8 +57,8 @@ class Synthesize(PrintingOptions):
 
 
 def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, int]:
-    """Synthesises what the command line asks for. Returns whether JSON is wanted, what to print,
-    and the exit code: 1 if an option has no line.
+    """Runs the synthesis. Returns whether JSON is requested, what to print, and the exit code: 1 if
+    an option has no line.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -106,10 +106,12 @@ def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, int]:
         "failed": result.failed,
         **({"reason": result.reason} if result.reason else {}),
     }
-    said = f"{result.written} lines written to {out}, {result.kept} were there, of {result.total}"
+    said = (
+        f"{result.written} lines written to {out}, {result.kept} existed already, of {result.total}"
+    )
     if not result.is_complete:
         missing = result.total - result.kept - result.written
-        said += f"\n{missing} are missing: {result.reason}; the same command goes on"
+        said += f"\n{missing} are missing: {result.reason}; run the same command again to continue"
     return options.json, (facts, said), int(not result.is_complete)
 
 

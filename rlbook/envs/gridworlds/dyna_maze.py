@@ -100,10 +100,10 @@ class DynaMaze(TabularEnv):
     ) -> None:
         check_options(variant, change_at, changed)
         self.changes = variant != "fixed" and not changed
-        """Whether the walls are going to change, or have done so in the environment's life."""
+        """Whether the walls will change, or already have, in the environment's lifetime."""
         self.change_at = (change_at or CHANGES[variant]) if self.changes else None
         self.steps = 0
-        """Environment steps so far, all episodes together."""
+        """Environment steps so far, over all episodes."""
         maps = MAPS[variant] if self.changes else MAPS[variant][-1:]
         self._grids = [Grid(parse_grid(text)) for text in maps]
         self._models = [dyna_maze_model(grid.marks) for grid in self._grids]
@@ -184,7 +184,7 @@ class DynaMazeVector(TabularVectorEnv):
         super().__init__(num_envs, max_episode_steps, **options)
         self.evaluation_kwargs = self.env.evaluation_kwargs
         self.ages = np.zeros(num_envs, dtype=np.int64)
-        """[N]: environment steps of each environment so far, all episodes together."""
+        """[N]: environment steps of each environment so far, over all episodes."""
 
     def reset(
         self,

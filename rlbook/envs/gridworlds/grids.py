@@ -16,7 +16,7 @@ MARKS = COLOURS | {
     "b": (140, 100, 168),
     "y": (216, 202, 228),  # from b to y
 }
-"""What may stand in a cell, and its colour."""
+"""The possible marks of a cell, and their colours."""
 
 
 @dataclass(frozen=True)

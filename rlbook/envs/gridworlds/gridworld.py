@@ -16,7 +16,7 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 LAYOUTS = {"4x4": "T... .... .... ...T", "5x5": ".a.b. ..... ...y. ..... .x..."}
 TELEPORTS = (("a", "x", 10.0), ("b", "y", 5.0))
-"""From, to, and what it pays, in reward units."""
+"""From, to, and the reward."""
 
 
 class GridWorld(TabularEnv):

@@ -22,7 +22,7 @@ from rlbook.envs.option_checks import check_choice, check_probability, is_intege
 
 NUM_ACTIONS = 4
 PERPENDICULAR = np.array([[2, 3], [2, 3], [0, 1], [0, 1]])
-"""[A, 2]: where a slip takes an action: sideways, never backwards."""
+"""[A, 2]: the directions of a slip: sideways, never backwards."""
 
 OBSERVATIONS = ("index", "coordinates", "onehot", "local")
 
@@ -39,7 +39,7 @@ REWARDS = {
     "standard": RewardScheme(step=-1.0, bump=-5.0, goal=10.0),
     "shaped": RewardScheme(step=-0.1, bump=-0.1 - 1.0, goal=-0.1 + 10.0),
 }
-"""In "standard" a bump or the goal replaces the price of the step, in "shaped" it is added to
+"""In "standard" the reward of a bump or the goal replaces the step's, in "shaped" it is added to
 it."""
 
 

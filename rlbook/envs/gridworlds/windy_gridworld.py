@@ -17,7 +17,7 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 ROWS, COLUMNS = 7, 10
 START_STATE, GOAL_STATE = 3 * COLUMNS + 0, 3 * COLUMNS + 7
 WIND = np.array([0, 0, 0, 1, 1, 1, 2, 2, 1, 0])
-"""[columns]: how many cells the wind carries the agent up."""
+"""[columns]: the number of cells by which the wind displaces the agent upwards."""
 
 KING = (*MOVES, (-1, -1), (-1, 1), (1, -1), (1, 1))
 KING_NAMES = (*ACTION_NAMES, "up left", "up right", "down left", "down right")

@@ -42,7 +42,7 @@ class BeliefModel(NamedTuple):
     beliefs: Array  # [B, S]
 
     def optimal_return(self, gamma: float, sweeps: int = 100_000) -> float:
-        """What the best policy with a memory earns in an episode, in reward units.
+        """The expected return of the best policy with a memory, in reward units.
 
         Args:
             gamma: γ, in [0, 1].
@@ -237,7 +237,7 @@ def best_memoryless(
     searched = np.flatnonzero(shown.sum(axis=0) > 1) if is_planned else np.arange(views)
     count = model.num_actions ** len(searched)
     if count > most:
-        raise ValueError(f"there are {count} policies, and at most {most} are tried")
+        raise ValueError(f"there are {count} policies, but at most {most} are tried")
     best, chosen = -np.inf, None
     for tried in product(range(model.num_actions), repeat=len(searched)):
         actions = np.zeros(views, dtype=np.int64)

@@ -47,7 +47,7 @@ class ListedModel(NamedTuple):
 
 
 START_SEEDS = 100
-"""Episodes are begun with this many seeds to find the states they begin in, and how often."""
+"""The number of seeds with which episodes are started to find the initial distribution."""
 
 
 class Discovered:
@@ -115,8 +115,8 @@ def _explore(
         if len(entries) + len(found.untried) * num_actions > max_transitions:
             size = f"{len(found.observations):,} states were found in {len(entries):,} transitions"
             raise ValueError(
-                f"{name} is too large to plan in: {size}, and to try all would take more than"
-                f" {max_transitions:,}."
+                f"{name} is too large to plan in: {size}, and trying all of them would take more "
+                f"than {max_transitions:,}."
             )
         state, snapshot = found.untried.popleft()
         generators = list(_generators(snapshot))

@@ -28,13 +28,13 @@ class TransitionCounts:
         self.keys = np.zeros(0, dtype=np.int64)
         """[K]: ((s · A + a) · S + s') · 2 + end of each outcome seen, in order."""
         self.counts = np.zeros(0, dtype=np.int64)
-        """[K]: how often it was seen."""
+        """[K]: the number of times each was seen."""
         self.rewards = np.zeros(0)
-        """[K]: what it paid in all, in reward units."""
+        """[K]: the total reward of each, in reward units."""
         self.starts = np.zeros(num_states, dtype=np.int64)
-        """[S]: how many episodes began there."""
+        """[S]: the number of episodes that began in each state."""
         self.largest_reward = 0.0
-        """The largest reward seen, or 0 where none was above it."""
+        """The largest reward seen; 0 if none was positive."""
         self._allowed: dict[int, np.ndarray] = {}  # state → [A] bool, where a mask was shown
 
     def add(

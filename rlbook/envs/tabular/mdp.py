@@ -16,7 +16,7 @@ from rlbook.envs.tabular.mdp_sources import check_wrappers, listed_transitions
 from rlbook.envs.tabular.outcomes import Entries, Outcomes, outcomes_of_arrays, outcomes_of_entries
 
 LARGE = 500_000
-"""Rows from which a model does without a second, action-major copy."""
+"""The number of rows from which a model has no second, action-major copy."""
 
 
 class TabularMDP:
@@ -47,13 +47,14 @@ class TabularMDP:
         entries: Entries | None = None,
     ) -> None:
         self.transitions = transitions
-        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a); each row adds up to 1."""
+        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a); each row sums to 1."""
         self.rewards = rewards
-        """[S, A]: expected reward, in reward units; -∞ where the action cannot be taken."""
+        """[S, A]: expected reward, in reward units; -∞ if the action is unavailable."""
         self.initial = initial
-        """[S]: where episodes begin, as probabilities."""
+        """[S]: the initial distribution."""
         self.terminal = terminal
-        """[S] bool: states that nothing acts in, because entering one ends the episode."""
+        """[S] bool: terminal states, in which no action is taken, because entering one ends the
+        episode."""
         self.observable = observable
         """Whether the states are numbered as the environment's observations are."""
         self._entries = entries

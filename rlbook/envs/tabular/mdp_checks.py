@@ -12,14 +12,14 @@ from scipy import sparse
 from rlbook.envs.tabular.outcomes import Entries
 
 TOLERANCE = 1e-8
-"""How far the probabilities of a row may be from adding up to 1."""
+"""The allowed deviation of a row's sum from 1."""
 
 Entry = tuple[int, int, int, float, float, bool]
 """State, action, next state, probability, reward (in reward units), and whether the episode
 ends."""
 
 Matrix = sparse.sparray | sparse.spmatrix | ArrayLike
-"""What is read as a matrix: any of scipy's sparse ones, an array, or nested lists."""
+"""Anything that can be read as a matrix: a scipy sparse matrix, an array, or nested lists."""
 
 
 class ModelArrays(NamedTuple):
@@ -99,8 +99,8 @@ def _check_rewards(
     stuck = ~feasible.any(axis=1) if ends is None else ~feasible.any(axis=1) & ~ends
     if stuck.any():
         raise ValueError(
-            f"some action must be possible in each state, but all of state {stuck.argmax()} pay"
-            " -inf."
+            f"each state must have a possible action, but all actions of state {stuck.argmax()} "
+            "have reward -inf."
         )
 
 
@@ -148,7 +148,8 @@ def _dense(transitions: Matrix) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         kind = type(transitions).__name__
         raise ValueError(
-            f"transitions must be numbers of shape [S, A, S] or [S·A, S], got a {kind} that is not."
+            f"transitions must be numbers of shape [S, A, S] or [S·A, S], but this {kind} cannot "
+            "be converted."
         ) from None
 
 

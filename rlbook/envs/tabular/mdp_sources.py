@@ -64,8 +64,8 @@ def check_wrappers(env: gymnasium.Env) -> None:
         )
         if changes and not type(env).__module__.startswith("rlbook."):
             raise NoModel(
-                f"the wrapper {type(env).__name__} changes the environment, "
-                f"so the model below it is not a model of it."
+                f"the wrapper {type(env).__name__} changes the environment, so the model of the "
+                "wrapped environment does not describe it."
             )
         env = env.env
 

@@ -45,7 +45,7 @@ class TabularEnv(gymnasium.Env):
     observation_space: spaces.Discrete
     action_space: spaces.Discrete
     action_names: Sequence[str] = ()
-    """What the actions are called; empty: by their numbers."""
+    """The names of the actions; empty: their indices."""
 
     def __init__(
         self,

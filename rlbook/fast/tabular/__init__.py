@@ -1,1 +1,1 @@
-"""Fast forms of what works on tables: loops of learning, sweeps over all states, tree search."""
+"""Fast forms for tables: learning loops, sweeps over all states, tree search."""

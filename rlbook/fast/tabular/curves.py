@@ -1,4 +1,4 @@
-"""A table after every episode, in one compiled call: what the book's figures are drawn from."""
+"""A table after every episode, in one compiled call: the data of the book's figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlbook.envs.tabular.outcomes import Outcomes
 from rlbook.fast.tabular.simulation import Chunk, SimulationClock, UniformDraws, simulate
 
 run: Callable[..., Chunk] = simulate
-"""`simulation.simulate`, linked to an agent's functions, stands here in the linked copy."""
+"""In the linked copy, this is `simulation.simulate`, linked to an agent's functions."""
 
 
 def record(
@@ -29,7 +29,7 @@ def record(
     table: NDArray[np.float64],
     curve: NDArray[np.float64],
 ) -> tuple[int, float, int, int, int]:
-    """Learns until `clock` says stop, and writes down the table after each episode.
+    """Learns until `clock` says stop, and records the table after each episode.
 
     Args:
         model, memory, settings, rng, world_rng, state, episode_return, length, clock: as for

@@ -1,5 +1,5 @@
-"""Sweeps over all states as plain loops: machine code where numba is installed
-(`pip install rlbook[fast]`), Python where not.
+"""Sweeps over all states as plain loops: machine code if numba is installed (`pip install
+rlbook[fast]`), otherwise Python.
 
 A model is flat arrays: row `s * A + a` holds P(s'|s, a) in `data` and s' in `indices`, from
 `starts[row]` to `stops[row] - 1`; `rewards` is [S·A], values are [S]. A kernel runs over the states
@@ -243,8 +243,8 @@ def optimal_sweeps(
     extremes: Floats,
     stop: StopNumbers,
 ) -> tuple[int, float, float]:
-    """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at
-    most as often as `extremes` has rows.
+    """Repeated `optimal_sweep`: from `history[at]` into the next row, cyclically; at most as often
+    as `extremes` has rows.
 
     `blank` says that all values are 0, so that the first sweep need not read the transitions.
     `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where
@@ -323,7 +323,7 @@ def policy_sweep(
 
 @cache
 def compile_kernel(kernel: Callable[..., object]) -> Callable[..., Any]:
-    """The same kernel as machine code that lets other threads run. Needs numba."""
+    """The same kernel as machine code that releases the GIL. Needs numba."""
     import numba
 
     return numba.njit(nogil=True, cache=True)(kernel)

@@ -1,5 +1,5 @@
-"""Functions of tabular algorithms as they are fastest in Python on nested lists: the same results,
-from the same random numbers.
+"""Functions of tabular algorithms in the form that is fastest in Python on nested lists: the same
+results, from the same random numbers.
 
 A test holds each equal to the function that the book shows; `compiled.link_globals` puts them into a loop
 on lists.
@@ -55,7 +55,7 @@ def q_learning_step_on_lists(
     terminated: bool,
     truncated: bool,
 ) -> float:
-    """`q_learning.q_learning_step`, with the update in place of a call of it."""
+    """`q_learning.q_learning_step`, with the update inlined."""
     q, alpha = memory.q, settings.fixed_alpha
     if alpha < 0.0:
         alpha = step_size(memory, settings, state, action)

@@ -1,4 +1,4 @@
-"""What a policy is worth, by sweeps in place along the way that knowledge travels; for planning
+"""Evaluates a policy by in-place sweeps in the order in which information propagates; for planning
 without numba.
 
 On a large map a synchronous sweep carries a reward one step further. A sweep in place carries it
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer]
 
 PERIOD = 4
-"""Sweeps from one look at the change to the next."""
+"""The number of sweeps between two checks of the change."""
 
 
 def distances(

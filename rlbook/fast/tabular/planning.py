@@ -41,26 +41,26 @@ from rlbook.fast.tabular.sweeps import (
 )
 
 LOOK = 4
-"""Sweeps from one look at the interval to the next."""
+"""The number of sweeps between two checks of the interval."""
 AHEAD, SMALL = 8, 4_096
-"""Sweeps made in one go with numba where a model has no more states than this; each is then
-reported as if it came alone."""
+"""The number of sweeps made in one call with numba for a model with at most this many states; each
+is then reported separately."""
 AT_ONCE = 32
-"""The same where they are not reported one by one."""
+"""The same if they are not reported separately."""
 SLOW = 0.995
-"""The interval shrinks slowly where each sweep leaves more of it than this times γ."""
+"""The interval shrinks slowly if each sweep leaves more of it than this times γ."""
 EVALUATIONS, SETTLED = 16, 0.05
-"""Sweeps in place over the best actions alone, at most, and the part of the last change that none
-of them may exceed to be enough."""
+"""The largest number of in-place sweeps over the best actions alone, and the fraction of the last
+change below which they stop."""
 ORDERED_EVALUATIONS, ORDERED_SETTLED = 200, 0.01
-"""The same without numba, where the sweep over all actions costs more beside them."""
+"""The same without numba, where the sweep over all actions is relatively more expensive."""
 WORTH_ORDERING = 10_000
-"""Transitions from which that pays; a smaller model is swept synchronously, as by the plain
-form."""
+"""The number of transitions from which that pays; a smaller model is swept synchronously, as in the
+plain form."""
 
 
 class Work:
-    """What is kept between two sweeps of one agent."""
+    """The state kept between two sweeps of one agent."""
 
     def __init__(self, sweeps: Sweeps) -> None:
         self.sweeps = sweeps
@@ -72,7 +72,7 @@ class Work:
 def work_of(
     agent: TablePlanner, rows: sparse.csr_array, rewards: np.ndarray, can_end: bool
 ) -> Work:
-    """The agent's own, made at its first sweep."""
+    """The agent's own, created at its first sweep."""
     if agent._work is None:
         agent._work = Work(sweeps_of(rows, rewards, agent.config.gamma, can_end=can_end))
     return agent._work
@@ -120,7 +120,8 @@ def _next_values(agent: ValueIteration, work: Work) -> Extremes:
 
 
 def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count: int) -> None:
-    """Makes the next sweeps, up to one that ends the iteration or changes the order of the work."""
+    """Makes the next sweeps in advance, up to one that ends the iteration or changes the order of
+    the work."""
     config, done, gamma = agent.config, agent._sweeps_done, agent.config.gamma
     shrinking = (SLOW * gamma) ** LOOK if config.sweep == "automatic" and gamma > 0 else math.inf
     stop = Stop(
@@ -142,8 +143,8 @@ def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count
 
 
 def _pass_over(agent: ValueIteration, passed: list[Extremes]) -> None:
-    """Takes in sweeps that neither end the iteration nor change the order of the work, which nobody
-    asks about."""
+    """Records sweeps that neither end the iteration nor change the order of the work, and that
+    nobody asks about."""
     for low, high in passed:
         agent._bound.travelled += max(-low, high)
         agent._sweeps_done += 1
@@ -152,8 +153,8 @@ def _pass_over(agent: ValueIteration, passed: list[Extremes]) -> None:
 
 
 def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> bool:
-    """Whether the interval has shrunk no faster than γ makes it, since it was last looked at.
-    Without numba also after the first sweep, so that it is found out after 4."""
+    """Whether the interval has shrunk no faster than by γ since the last check. Without numba also
+    checked after the first sweep, so that it is noticed after 4."""
     gamma, done = agent.config.gamma, agent._sweeps_done + 1
     if gamma in (0, 1) or (done % LOOK and not (done == 1 and _can_order(sweeps))):
         return False
@@ -162,15 +163,15 @@ def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> 
 
 
 def _can_order(sweeps: Sweeps) -> bool:
-    """Whether sweeps without numba may go on in place, in an order of their own."""
+    """Whether sweeps without numba may continue in place, in an order of their own."""
     return (
         isinstance(sweeps, SparseSweeps) and sweeps.rows.nnz >= WORTH_ORDERING and runs_in_place()
     )
 
 
 def _start_in_place(agent: ValueIteration, work: Work, low: float, high: float) -> None:
-    """V ← the lower end of its interval. Without numba, also the order of the sweeps to come, and
-    what a first policy makes of V."""
+    """V ← the lower end of its interval. Without numba, also the order of later sweeps, and the
+    first policy's evaluation."""
     gamma, sweeps = agent.config.gamma, work.sweeps
     if isinstance(sweeps, CompiledSweeps):
         agent._bound.in_place = True

@@ -1,5 +1,5 @@
-"""The inner loops of tabular learning. One agent's `choose` and `update`, linked into a loop that
-is written once (see `compiled`).
+"""The inner loops of tabular learning. One agent's `choose` and `update` are linked into a loop
+that is written once (see `compiled`).
 
 `simulate` samples a `TabularMDP`: no environment is stepped, and the whole loop compiles.
 `interact` steps any gymnasium environment. Both do what the loop of `rlbook.training` does, and the
@@ -27,29 +27,29 @@ from rlbook.interaction.episodes import Episode
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number, unpack_step
 
 CHUNK = 16_384
-"""Steps between two returns to Python, at most."""
+"""The largest number of steps between two returns to Python."""
 EPISODES = 1_024
-"""Episodes between two returns to Python, at most."""
+"""The largest number of episodes between two returns to Python."""
 
 NUMBERS, INTEGERS = frozenset([float, int, np.float64, np.int64]), frozenset([int, np.int64])
-"""Types of rewards and of states that need no further look."""
+"""Types of rewards and states that need no further check."""
 
 choose: Choose = explore
 update: Update = q_learning_step
-"""An agent's functions stand here in the linked copies of the loops."""
+"""In the linked copies of the loops, this is the agent's function."""
 
 Chunk = tuple[int, float, int, int, int, float, int, bool]
 """What a loop returns; see `simulate`."""
 
 
 class UniformDraws(Protocol):
-    """A `Generator`, or its numbers drawn ahead."""
+    """A `Generator`, or its numbers drawn in advance."""
 
     def random(self) -> float: ...
 
 
 class SimulationClock(NamedTuple):
-    """How far the run is, and when to come back."""
+    """The progress of the run, and when to return to Python."""
 
     steps: int  # environment steps taken
     episodes: int  # episodes finished
@@ -199,7 +199,7 @@ def interact(
     clock: SimulationClock,
     finished: list[Episode],
 ) -> Chunk:
-    """As `simulate`, in an environment, a `World`.
+    """As `simulate`, in an environment given as a `World`.
 
     Raises:
         FloatingPointError, BadAnswer: a reward that is not finite, or a state that there is
@@ -293,7 +293,7 @@ def interact(
 
 
 def checked_step(answer: object, num_states: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-    """What `step` returned, as Python's own numbers. Raises what is wrong with it."""
+    """The return value of `step` as Python numbers. Raises if it is invalid."""
     state, reward, terminated, truncated, info = unpack_step(answer)
     paid, index = finite_number(reward), np.asarray(state)
     if index.ndim or index.dtype.kind not in "iub" or not 0 <= index < num_states:
@@ -302,14 +302,14 @@ def checked_step(answer: object, num_states: int) -> tuple[int, float, bool, boo
 
 
 def skip(rng: np.random.Generator, count: int) -> None:
-    """Leaves the generator where `count` uniform numbers later would."""
+    """Advances the generator by `count` uniform numbers."""
     bits: Any = rng.bit_generator
     bits.advance(count)
 
 
 class DrawnAhead:
-    """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`,
-    several times faster from Python."""
+    """A generator's uniform numbers, drawn in advance in blocks: the same numbers as
+    `rng.random()`, several times faster from Python."""
 
     def __init__(self, rng: np.random.Generator, block: int = 512) -> None:
         self._rng, self._block = rng, block
@@ -322,6 +322,7 @@ class DrawnAhead:
             yield self._left
 
     def put_back(self) -> None:
-        """Leaves the generator where drawing the numbers one by one would have left it."""
+        """Leaves the generator in the state that drawing the numbers one by one would have
+        given."""
         if left := length_hint(self._left):
             skip(self._rng, -left)

@@ -1,5 +1,5 @@
-"""The Bellman operator applied to all states again and again: compiled where numba is installed, on
-sparse matrices where not.
+"""Repeated application of the Bellman operator to all states: compiled if numba is installed,
+otherwise on sparse matrices.
 
     sweeps = sweeps_of(model.continues_by_state, model.rewards, gamma)
     low, high = sweeps.optimal(values, out)              # out ← max_a [ r + γ P values ], and the extremes of out - values
@@ -36,16 +36,17 @@ from rlbook.fast.tabular.sparse_product import add_product
 from rlbook.interaction.threads import cores
 
 WORTH_COMPILING = 10_000
-"""Transitions, or pairs of state and action, from which machine code pays for loading numba."""
+"""The number of transitions, or of state-action pairs, from which machine code is worth loading
+numba."""
 WORTH_SHARING = 500_000
-"""Transitions from which a second thread pays."""
+"""The number of transitions from which a second thread pays."""
 WORTH_LEAVING, AHEAD, FEW, SAMPLE = 20_000, 4.0, 0.35, 1_000
-"""Without numba, actions are left out of models with so many pairs of state and action: those that
-are further behind than `AHEAD` times what the last sweep can move them by, once no more than the
-part `FEW` is left of the actions of `SAMPLE` states."""
+"""Without numba, actions are left out of models with at least this many state-action pairs: those
+whose value is further behind than `AHEAD` times the largest change of the last sweep, once at most
+the fraction `FEW` of the actions of `SAMPLE` states is left."""
 BLOCK = 32_768
-"""States whose action values are computed at once without numba: few enough to stay in the
-processor's cache."""
+"""The number of states whose action values are computed at once without numba: few enough to stay
+in the processor's cache."""
 
 Extremes = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -53,9 +54,9 @@ Ints = NDArray[np.integer]
 
 
 class Stop(NamedTuple):
-    """When sweeps that are made in one go have to come back: the error is within the tolerance, a
-    change is next to nothing beside what the changes add up to, or the interval has shrunk too
-    little since the last time that it was looked at."""
+    """When a batch of sweeps has to return: the error is within the tolerance, a change is
+    negligible compared with the sum of the changes, or the interval has shrunk too little since the
+    last check."""
 
     factor: float  # γ / (1 - γ)
     tolerance: float  # in reward units
@@ -131,7 +132,7 @@ class Sweeps(ABC):
         return (min(low, 0.0), max(high, 0.0)) if self.can_end else (low, high)
 
     def _share(self, run: Callable[[int, int], Extremes]) -> Extremes:
-        """`run` over the states from first to last, by two threads where that pays."""
+        """Runs `run` over the states from first to last, in two threads if that pays."""
         if len(self._shares) == 1:
             return run(*self._shares[0])
         results: list[Extremes] = []
@@ -225,8 +226,8 @@ class CompiledSweeps(Sweeps):
     def optimal_many(
         self, values: np.ndarray, count: int, kept: int, stop: Stop
     ) -> list[tuple[Extremes, np.ndarray]]:
-        """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S],
-        of which the last `kept` stand."""
+        """Up to `count` sweeps in one call, one thread: for each the result of `optimal`, and V
+        [S], of which the last `kept` are stored."""
         blank = self._drift == 0.0 and not values.any()
         if values is not self._last or self._history is None:
             self._follow_from(values)
@@ -256,7 +257,7 @@ class CompiledSweeps(Sweeps):
         ]
 
     def _follow_from(self, values: np.ndarray) -> None:
-        """Forgets the leads, unless `values` follow from the sweeps so far."""
+        """Resets the leads, unless `values` follow from the sweeps so far."""
         if values is not self._last:
             self._lead.fill(-1.0)
             self._drift, self._size = 0.0, largest(values) + self.largest_reward
@@ -302,7 +303,7 @@ class CompiledSweeps(Sweeps):
 
 
 class SparseSweeps(Sweeps):
-    """Sparse matrices: the model's own arrays, block by block, and nothing copied."""
+    """Sweeps on sparse matrices: the model's own arrays, block by block, without copies."""
 
     def __init__(
         self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool
@@ -363,8 +364,8 @@ class SparseSweeps(Sweeps):
         return low, high
 
     def _look_for_rivals(self, best: np.ndarray, extremes: Extremes) -> None:
-        """After a sweep: leaves out actions that cannot be best in those to come, once few are
-        left. The buffer must hold all states."""
+        """After a sweep: leaves out actions that cannot become the best, once few are left. The
+        buffer must hold all states."""
         width = self.gamma * (extremes[1] - extremes[0])
         if self._rivals is not None:
             self._rivals.until -= width
@@ -431,7 +432,7 @@ class SparseSweeps(Sweeps):
 
 
 class Rivals:
-    """The actions that may still be best, of which most states have one.
+    """The actions that may still be the best; most states have only one.
 
     A sweep moves action values by γ (h - l) at most against each other, where l and h are the
     extremes of the values' changes. So an action stays behind the best one for as long as these,
@@ -460,7 +461,7 @@ class Rivals:
         self.until = until
 
     def best(self, values: np.ndarray, out: np.ndarray) -> None:
-        """out ← max_a [ r + γ P values ] over them."""
+        """out ← max_a [ r + γ P values ] over these actions."""
         chain, action_values = self._chain, self._action_values
         action_values.fill(0.0)
         add_product(chain.indptr, chain.indices, chain.data, values, action_values)
@@ -471,8 +472,8 @@ class Rivals:
 
 
 def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by
-    one, which numpy does far sooner."""
+    """out ← the largest entry of each row of `table` [B, A]. A few columns are compared one by one,
+    which is much faster in numpy."""
     if table.shape[1] > 16:
         return np.maximum.reduce(table, axis=1, out=out)
     out[:] = table[:, 0]
@@ -482,8 +483,8 @@ def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def first_best_of_each(table: np.ndarray, best: np.ndarray, out: np.ndarray) -> None:
-    """out ← the first column of each row of `table` [B, A] that holds the row's largest number,
-    `best` [B]."""
+    """out ← the first column of each row of `table` [B, A] that holds the row's maximum, `best`
+    [B]."""
     if table.shape[1] > 16:
         np.argmax(table, axis=1, out=out)
         return

@@ -53,20 +53,21 @@ if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST_LISTS = 200_000
-"""Entries of a table; beyond it, turning arrays into lists and back costs more than lists save."""
+"""The number of table entries beyond which converting arrays to lists and back costs more than
+lists save."""
 PLAIN_WRAPPERS = (AdaptedEnv, ResumableEnv, TimeLimit, OrderEnforcing, PassiveEnvChecker)
 
 
 class ChunkedInteraction(SingleInteraction, ABC):
-    """Advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes
-    beyond one."""
+    """An interaction advanced by many steps at once; `marks` is the number of parts of the budget,
+    and no chunk crosses the end of one."""
 
     marks = 100
     limit = ENDLESS
 
     def takes_over(self, agent: Agent) -> bool:
-        """Not where the plain code is asked for, nor for an agent with ways of its own, which are
-        asked at every step."""
+        """False if the plain code is requested, or for an agent with its own `act` and `learn`,
+        which are called at every step."""
         return not plain_only() and isinstance(agent, TableAgent) and _is_the_books(agent)
 
     def advance(self, agent: TableAgent, budget: Budget) -> Totals:
@@ -85,7 +86,7 @@ class ChunkedInteraction(SingleInteraction, ABC):
         )
 
     def _environments_numbers(self) -> Totals:
-        """Sums and counts of what the environment named in this chunk."""
+        """Sums and counts of the environment's metrics in this chunk."""
         return {}
 
     def _clock(self, budget: Budget, progress: float) -> SimulationClock:
@@ -108,7 +109,7 @@ class ChunkedInteraction(SingleInteraction, ABC):
 
     @abstractmethod
     def _run(self, agent: TableAgent, clock: SimulationClock) -> tuple[float, int]:
-        """Takes the steps. Returns Σ |δ| and how many of them there were."""
+        """Takes the steps. Returns Σ |δ| and the number of steps."""
 
 
 class TableInteraction(ChunkedInteraction):
@@ -147,8 +148,8 @@ class TableInteraction(ChunkedInteraction):
         how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         how = "one at a time, as RLBOOK_PLAIN asks" if plain_only() else how
         self.note = (
-            f"training steps are sampled from the model's tables of probabilities, {how}; the"
-            " results are the same, sooner"
+            f"training steps are sampled from the model's tables of probabilities, {how}; the "
+            "results are the same, but faster"
         )
         self.world_rng = np.random.default_rng(0)
         outcomes = self._outcomes = model.outcomes
@@ -327,9 +328,9 @@ class EnvInteraction(ChunkedInteraction):
     def _world(
         self, finished: list[Episode], agent: TableAgent, memory: Any, clock: SimulationClock
     ) -> World:
-        """What the loop needs of the environment; a reset follows the last episode that `finished`
-        has. What is allowed goes into the tables of `memory`, for a first state when its action is
-        to be chosen.
+        """The functions of the environment that the loop needs; a reset follows the last episode in
+        `finished`. Allowed actions go into the tables of `memory`, for a first state when its
+        action is chosen.
         """
 
         def next_episode() -> int:
@@ -370,14 +371,14 @@ class EnvInteraction(ChunkedInteraction):
         return named
 
     def _note(self, info: dict[str, Any]) -> None:
-        """Adds a step's named numbers to those of the chunk."""
+        """Adds a step's metrics to those of the chunk."""
         for name, (total, count) in totals(named_numbers(info) or {}, True).items():
             before = self._named.get(name, (0.0, 0))
             self._named[name] = before[0] + total, before[1] + count
 
 
 def _reaching(mark: int, marks: int, budget: int | None) -> int:
-    """The first count at which the progress, as `Budget` computes it, has reached `mark` of `marks`
+    """The first count at which the progress, as `Budget` computes it, reaches `mark` of `marks`
     parts."""
     if budget is None:
         return ENDLESS
@@ -428,8 +429,8 @@ def interaction_for(
 
 
 def _masks(env: AdaptedEnv, num_states: int) -> Mask | None:
-    """What is allowed in each of the model's states, [S, A], as the environment's own method says;
-    None where there is none."""
+    """The allowed actions in each of the model's states, [S, A], according to the environment's own
+    method; None if it has none."""
     inner: Any = env.unwrapped
     if isinstance(inner.observation_space, spaces.Discrete):
         first = int(inner.observation_space.start)
@@ -445,12 +446,12 @@ def _masks(env: AdaptedEnv, num_states: int) -> Mask | None:
 
 
 WAYS = ("act", "learn", "begin", "functions", "make_room", "choose", "update", "forbid")
-"""What an agent does at every step."""
+"""The methods that an agent calls at every step."""
 
 
 def _is_the_books(agent: TableAgent) -> bool:
-    """Whether the agent acts and learns by functions of this package alone, so that the loops know
-    them."""
+    """Whether the agent acts and learns by functions of this package alone, so that they can be
+    linked into the loops."""
     kind: Any = type(agent)
     if (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn) or any(
         name in vars(agent) for name in WAYS
@@ -461,7 +462,7 @@ def _is_the_books(agent: TableAgent) -> bool:
 
 
 def _time_limit(env: gymnasium.Env) -> int | None:
-    """The steps that the wrappers allow an episode; None for any number."""
+    """The steps that the wrappers allow an episode; None without a limit."""
     return min(
         (item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)),
         default=None,
@@ -476,8 +477,8 @@ def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
 
 
 def _sampled_model(env: AdaptedEnv) -> TabularMDP | None:
-    """A model that stands for the environment step by step; None where there is none, or a wrapper
-    may change what happens."""
+    """A model that is equivalent to the environment step by step; None if there is none, or a
+    wrapper may change what happens."""
     inner: Any = env.unwrapped
     if any(
         type(item) not in PLAIN_WRAPPERS or _is_overridden(item) for item in _wrappers(env)
@@ -497,13 +498,13 @@ def _sampled_model(env: AdaptedEnv) -> TabularMDP | None:
 
 
 def _is_overridden(env: gymnasium.Env) -> bool:
-    """Whether this very object steps or resets in another way than its class."""
+    """Whether this object's `step` or `reset` is not its class's."""
     return "step" in vars(env) or "reset" in vars(env)
 
 
 def _model_is_of_its_step(kind: type) -> bool:
-    """Whether no subclass has changed `step` or `reset` without a word about the model, a method or
-    the table `P` of toy text."""
+    """Whether no subclass has overridden `step` or `reset` without also defining the model, as a
+    method or as toy text's table `P`."""
     step, reset, model = (_place(kind, name) for name in ("step", "reset", "model"))
     changed = min(step, reset)
     if model < len(kind.__mro__):
@@ -533,8 +534,8 @@ class _Fields:
 
 
 def _lists(memory: Memory) -> tuple[str, Memory | _Fields]:
-    """Lists are several times faster than arrays where single entries are read and written from
-    Python. Also says how to link."""
+    """The tables as lists, which are several times faster than arrays when single entries are
+    accessed from Python; and how to link."""
     if any(table.size > LARGEST_LISTS for table in memory):
         return "arrays", memory
     return "lists", _Fields(type(memory)(*(table.tolist() for table in memory)))

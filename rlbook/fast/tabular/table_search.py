@@ -1,5 +1,5 @@
-"""Growing a search tree in a model that is a table: the loop of `mcts.py` without a call a step,
-and compiled where that pays.
+"""Grows a search tree in a tabular model: the loop of `mcts.py` without a call per step, and
+compiled where that pays.
 
 All forms draw the same random numbers and grow the same tree, to the last bit.
 """
@@ -27,8 +27,8 @@ from rlbook.fast.compiled import available, link_globals
 from rlbook.fast.tabular.simulation import DrawnAhead, UniformDraws
 
 WORTH_COMPILING = 200_000
-"""Simulations after which a search goes on in compiled code: about a second of plain ones, which is
-what loading numba takes."""
+"""The number of simulations after which a search continues in compiled code: about a second of
+plain ones, which is the time to load numba."""
 
 
 def grow(
@@ -85,8 +85,8 @@ def grow(
 def rollout(
     table: OutcomeTable, state: int, num_actions: int, depth: int, gamma: float, rng: UniformDraws
 ) -> float:
-    """The discounted return of `depth` random actions, all allowed ones alike, and what the state
-    counts in which they end."""
+    """The discounted return of `depth` random actions, all allowed ones equally likely, plus the
+    value of the final state."""
     first, cumulative, successor, reward, ends, value, allowed = table
     total, discount = 0.0, 1.0
     for _ in range(depth):
@@ -119,8 +119,8 @@ def grow_tree(
     config: MCTSConfig,
     rng: np.random.Generator,
 ) -> None:
-    """See `rlbook.algorithms.planning.search.mcts.grow`. Outside tables only the random numbers come
-    faster."""
+    """See `rlbook.algorithms.planning.search.mcts.grow`. Outside tables, only the random numbers
+    are faster."""
     if type(world) is not TableModel:
         uniforms: Any = DrawnAhead(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ def grow_plain(
     open_loop: bool,
     rng: np.random.Generator,
 ) -> Tree:
-    """`grow` on lists. Returns the tree, as lists."""
+    """`grow` on lists. Returns the tree as lists."""
     uniforms, tree = DrawnAhead(rng), tree if isinstance(tree.key, list) else as_lists(tree)
     grow(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms
@@ -189,7 +189,7 @@ def grow_compiled(
     open_loop: bool,
     rng: np.random.Generator,
 ) -> Tree:
-    """The same, compiled. Returns the tree, as arrays."""
+    """`grow`, compiled. Returns the tree as arrays."""
     tree = tree if isinstance(tree.key, np.ndarray) else as_arrays(tree)
     link_globals(grow, "compiled")(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, rng

@@ -18,7 +18,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.averages import Average, per_token, weighted_sum
 
 DIVERGENCES = ("forward", "reverse", "jsd")
-"""What `divergence` takes."""
+"""The possible values of `divergence`."""
 
 
 def forward_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:

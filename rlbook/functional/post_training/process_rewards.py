@@ -1,4 +1,4 @@
-"""Process rewards: what a judge of single steps says of a solution as a whole."""
+"""Process rewards: from scores of single steps to a score of the whole solution."""
 
 from __future__ import annotations
 

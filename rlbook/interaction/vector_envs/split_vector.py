@@ -1,5 +1,5 @@
-"""Environments that several processes have between them: each steps its own, and all of them see
-what became of all."""
+"""Environments distributed over several processes: each steps its own, and all of them see all
+results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlbook.interaction.process_group import ProcessGroup
 from rlbook.interaction.spaces import outermost_keeper
 
 PARTS = "processes"
-"""Where in a snapshot the parts of the processes stand."""
+"""The key of the processes' parts in a snapshot."""
 
 
 class SplitVectorEnv(VectorWrapper):
@@ -87,7 +87,7 @@ class SplitVectorEnv(VectorWrapper):
         outermost_keeper(self.env).restore(state[PARTS][self.group.rank])
 
     def _exchange(self, function: Callable[[], Any], *, skip: bool = True) -> list[Any]:
-        """What a function of its environments returns in each process; with `skip` not in those
+        """The results of a function of the environments in each process; with `skip` not in those
         that have none.
 
         Raises:
@@ -95,8 +95,8 @@ class SplitVectorEnv(VectorWrapper):
         """
         if ProcessGroup.training is None:
             raise TrainingError(
-                f"these {self._count} environments are split over {self.group.size} processes, and"
-                " this one cannot step or save them while the others do something else"
+                f"these {self._count} environments are split over {self.group.size} processes; "
+                "this one cannot step or save them while the others are doing something else"
             )
         answer: Any = None
         raised: Exception | None = None
@@ -153,8 +153,8 @@ class SplitVectorEnv(VectorWrapper):
 
 
 def check_process_count(env: VectorEnv | None, state: State) -> None:
-    """Raises RequestError where the snapshot of an environment was made by another number of
-    processes than step it."""
+    """Raises RequestError if a snapshot was made by another number of processes than step the
+    environments now."""
     while env is not None and not isinstance(env, SplitVectorEnv):
         state = state.get("env", state) if isinstance(state, dict) else state
         env = getattr(env, "env", None)

@@ -36,12 +36,12 @@ class Advanced(NamedTuple):
     """The result of one step of N environments."""
 
     rows: list[Any]
-    """The N observations, as the environments gave them."""
+    """The N observations, as returned by the environments."""
     rewards: NDArray[np.float64]  # [N]
     terminated: NDArray[np.bool_]  # [N]
     truncated: NDArray[np.bool_]  # [N]
     named: dict[int, dict[str, float]]
-    """The named numbers of single environments, where they have any: row → name → number."""
+    """The metrics of single environments, if they have any: row → name → number."""
     masks: Masks
     lost: dict[int, bool]
     """The environments in which a life was lost: row → True."""

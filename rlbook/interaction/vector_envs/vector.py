@@ -38,7 +38,7 @@ from rlbook.interaction.vector_envs.split_vector import check_process_count
 from rlbook.seeding import rng_state, set_rng_state
 
 UNSCORED = "unscored"
-"""Where in a saved state the episodes are that have ended and have no reward yet."""
+"""The key in a saved state of the episodes that have ended and have no reward yet."""
 
 
 class VectorInteraction:
@@ -87,7 +87,7 @@ class VectorInteraction:
         self._unscored: list[tuple[int, int]] = []
         self._scored: list[tuple[int, int]] = []
         self.budget: Budget | None = None
-        """When training ends, where it does: what has ended by then is scored."""
+        """When training ends, if known: what has ended by then is scored."""
         self.rng, self.rollout, self.group_size = rng, rollout, group_size
         self._seeds, self._longest = seeds, longest
         self.env: Any = env
@@ -212,7 +212,7 @@ class VectorInteraction:
         return reward, {name: np.where(new, values, np.nan) for name, values in named.items()}
 
     def settle(self) -> None:
-        """Scores the episodes that have ended, where the rest of the round is not of interest."""
+        """Scores the episodes that have ended, if the rest of the round is not needed."""
         if self._scores and self._unscored:
             self._score()
 
@@ -294,7 +294,7 @@ class VectorInteraction:
 
 
 def _find_scorer(env: VectorEnv, rollout: str, scoring: str) -> RoundScorer | None:
-    """What scores a round, told whether to wait; None if rewards come with each step."""
+    """The scorer of a round, told whether to defer rewards; None if rewards come with each step."""
     scorer = round_scorer(env)
     waits = rollout == "episodes" and scoring != "step"
     return scorer if scorer is not None and scorer.defer_rewards(waits) and waits else None
@@ -306,15 +306,17 @@ def _saved_rows(unscored: np.ndarray, valid: np.ndarray) -> list[tuple[int, int]
     found = saved_array("unscored", unscored, np.int64, np.shape(unscored), low=0)
     rows = found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else None
     if rows is None or (rows >= len(valid)).any() or valid[rows].any():
-        raise ValueError("the saved unscored must be steps and rows of episodes that have ended")
+        raise ValueError(
+            "the saved unscored entries must be the steps and rows of finished episodes"
+        )
     return [(int(step), int(row)) for step, row in found]
 
 
 def _check_resets(env: VectorEnv, rollout: str) -> None:
     if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
         raise ValueError(
-            "a vector environment must leave its resets to the loop: make it with"
-            " autoreset_mode=AutoresetMode.DISABLED"
+            "the training loop resets the environments: make it with "
+            "autoreset_mode=AutoresetMode.DISABLED"
         )
     if rollout == "episodes" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
         name, ours = (

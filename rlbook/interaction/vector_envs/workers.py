@@ -85,7 +85,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self.running: list[Worker] = []
-        """Empty before the start and after `close`, which a new start may follow."""
+        """Empty before the start and after `close`; the workers can be started again."""
         self._made = 0
         self._end = weakref.finalize(self, _end, self.running)
 

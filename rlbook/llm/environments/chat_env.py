@@ -13,9 +13,9 @@ from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.rewards import Asked
 
 SOURCES = ("task", "function", "data")
-"""The arguments that name the examples; one of them is given."""
+"""The arguments that name the source of the examples; exactly one of them is given."""
 SPLITTING = ("split", "held_out", "held_out_data")
-"""The arguments that say which examples are held out, and which are shown."""
+"""The arguments that determine which examples are held out, and which are used."""
 
 
 class Chat(TokenEnv):

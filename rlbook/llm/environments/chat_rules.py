@@ -51,9 +51,9 @@ from rlbook.llm.tokenizers.tokenizer import (
 from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, trained_codec
 
 MAX_NEW_TOKENS = 64
-"""Of a completion, where nothing says how long answers are."""
+"""The default length of a completion, if nothing determines the length of answers."""
 COMPARISONS = ("correct", "exact", "prefix", "edit")
-"""Rewards that compare with the answer. Evaluation counts right ones in their place."""
+"""Rewards that compare with the reference answer. Evaluation counts correct ones instead."""
 
 _text = Kind("a text", lambda value: isinstance(value, str))
 _name = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
@@ -110,7 +110,8 @@ class Prompts:
 
     codec: ChatCodec
     task: Any  # a Task, or what the built-in model asks of one: name, characters and words
-    judge: Task | None  # who says what is right, where that is more than the answer
+    # the task that judges answers, if it does more than compare with the reference
+    judge: Task | None
     splits: dict[str, Split]
     max_new_tokens: int  # where nothing else is asked for
 
@@ -240,7 +241,7 @@ def _plain_codec(
 
 
 def _texts_of(example: Example) -> list[str]:
-    """The texts of a prompt, the answer as it is shown, and the other completions."""
+    """The texts of a prompt, the displayed answer, and the other completions."""
     return [*_contents(example), example.demonstration or example.answer or "", *example.others]
 
 
@@ -275,7 +276,7 @@ def _filter_by_length(
 ) -> Iterator[Sequence[int]]:
     """Yields the ids of each prompt that is kept, and appends its index to `kept`."""
     limit = settings.max_prompt_tokens or codec.limit - 1  # with a token to be written
-    ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
+    ways = 'overlong "left" truncates such prompts, "filter" drops them'
     named = f"max_prompt_tokens is {limit} ({ways})"
     if settings.max_prompt_tokens is None:
         named = (
@@ -340,7 +341,7 @@ class ChatRules(TokenRules):
         elif settings.data is not None:
             self.longest_at = where
         self.context_length = longest + self.max_new_tokens
-        ways = ", or max_prompt_tokens and overlong, which cut prompts or leave them out"
+        ways = ", or max_prompt_tokens and overlong, which truncate or drop prompts"
         check_room(
             settings.model or BUILT_IN,
             self.codec.limit,
@@ -358,8 +359,8 @@ class ChatRules(TokenRules):
         if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
             where = self.examples.examples.where(int(self.examples.kept[0]))
             raise ValueError(
-                f"reward {reward!r} compares with the answer, and {where} has none; name another"
-                " reward"
+                f"reward {reward!r} compares with the answer, but {where} has none; name another "
+                "reward"
             )
 
     @property
@@ -468,7 +469,7 @@ def chat_settings(
     ]
     if len(named) > 1:
         raise ValueError(
-            f"examples come from a task, a function or data, and {' and '.join(named)} were given"
+            f"examples come from a task, a function or data, but {' and '.join(named)} were given"
         )
     if held_out_data is not None and data is None:
         raise ValueError("held_out_data applies to examples from data, but none were given")

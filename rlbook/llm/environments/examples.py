@@ -21,7 +21,7 @@ from rlbook.llm.tasks.task import SPLIT_SEED, Task
 
 SPLITS = ("train", "held_out")
 Source = Callable[[str], Iterable["Example | Mapping[str, Any]"]]
-"""The name of a split → its examples, or rows of any form that is known."""
+"""The name of a split → its examples, or rows in any known schema."""
 
 
 class Examples(NamedTuple):
@@ -128,8 +128,8 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
         }
     if len(rows) < 2:
         raise RequestError(
-            f"data: {path} has one row, and one must be held out; name another file as"
-            " held_out_data"
+            f"data: {path} has only one row, but one must be held out; name another file as "
+            "held_out_data"
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     count = min(max(1, round(held_out * len(rows))), len(rows) - 1)

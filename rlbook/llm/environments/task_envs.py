@@ -126,7 +126,7 @@ class ReasoningVector(TokenVectorEnv):
 
 
 TWO: dict[str, dict[str, Any]] = {"reasoning": {"terms": 4, "script": "latin"}, "tagged_copy": {}}
-"""The tasks of a `Mixture` that names none."""
+"""The default tasks of a `Mixture`."""
 
 
 class Mixture(TokenEnv):

@@ -66,8 +66,8 @@ class _Backed:
         return self.rules.codec
 
     def limit_context(self, tokens: int, option: str) -> None:
-        """Refuses reference answers and rows of data that are longer than a model reads, whose
-        sizes the user has chosen.
+        """Rejects reference answers and rows of data that exceed the context of a model whose sizes
+        the user has chosen.
 
         Args:
             tokens: it reads so many.
@@ -312,7 +312,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         options = options or {}
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.dtype != bool or mask.shape != (self.num_envs,):
-            raise ValueError(f"reset_mask: must be {self.num_envs} booleans")
+            raise ValueError(f"reset_mask must be {self.num_envs} booleans")
         seeds, asked = self._seeds(seed), self._requested_lengths(options.get("prompt_id"))
         self._seed(seeds, mask)
         for row in np.flatnonzero(mask).tolist():
@@ -378,8 +378,8 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             return [int(seed) + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(
-                f"seed: a list must have {self.num_envs} entries, one per environment, not"
-                f" {len(seed)}"
+                f"a list given as seed must have {self.num_envs} entries, one per environment, "
+                f"not {len(seed)}"
             )
         return [None if one is None else int(one) for one in seed]
 

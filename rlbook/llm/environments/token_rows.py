@@ -22,9 +22,9 @@ from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, folder_codec
 from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, file_codec, trained_codec
 
 NEW = "new"
-"""In place of a model's folder: the built-in small model before it has learned anything."""
+"""In place of a model's folder: the built-in small model with random weights."""
 BUILT_IN = "the built-in model"
-"""What messages call a model that no folder names."""
+"""The name in messages of a model without a folder."""
 
 
 class TokenRules:
@@ -39,7 +39,7 @@ class TokenRules:
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
     longest_at: str = ""
-    """Where the longest prompt of a data set stands, for error messages."""
+    """The location of the longest prompt of a data set, for error messages."""
     choice: TokenizerChoice
     codec: Codec
 
@@ -83,7 +83,7 @@ class TokenRules:
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
     def _take_the_folders_view(self, model: str) -> None:
-        """Round-trips the answers through the folder's tokenizer, because some decoders add
+        """Passes the answers through the folder's tokenizer and back, because some decoders add
         spaces."""
         texts = self.texts, self.answers, self.demonstrations
         strange, self.answers = _round_trip(self.codec, *texts)
@@ -92,7 +92,7 @@ class TokenRules:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Argument → the sha256 of what it stands for, where that may change."""
+        """Argument → the sha256 of the content that it refers to, if that may change."""
         chosen = self.chosen_tokenizer
         return {} if chosen is None else {"env.tokenizer": hashlib.sha256(chosen).hexdigest()}
 
@@ -172,7 +172,8 @@ def check_room(
 
 
 def task_codec(task: Task, choice: TokenizerChoice) -> Codec:
-    """The codec of a task for the built-in model: one token a character, or as chosen."""
+    """The codec of a task for the built-in model: one token per character, or the chosen
+    tokenizer."""
     if choice.name is None:
         return character_codec(task.characters, task.words)
     if not choice.is_trained:
@@ -187,7 +188,7 @@ def task_codec(task: Task, choice: TokenizerChoice) -> Codec:
 def _trained_codec(
     choice: TokenizerChoice, texts: tuple[str, ...], characters: str, words: tuple[str, ...]
 ) -> Codec:
-    """Learns from equal texts once, for any number of environments."""
+    """Trains a tokenizer once for equal texts, for any number of environments."""
     return trained_codec(choice, texts, characters=characters, words=words)
 
 
@@ -249,8 +250,8 @@ def _prompt_ids(codec: Codec, texts: tuple[str, ...]) -> list[list[int]]:
 def _round_trip(
     codec: Codec, texts: tuple[str, ...], answers: tuple[str, ...], demonstrations: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The first of these texts that has a character without a token; and the answers as they are
-    once they have been encoded and decoded, none where there is such a text."""
+    """The first of these texts that has a character without a token; and the answers after encoding
+    and decoding, none if there is such a text."""
     for text in (*texts, *answers, *demonstrations):
         if not codec.writes(text):
             return text, ()
@@ -310,8 +311,8 @@ class TokenRows:
             or ((action < 0) | (action >= codec.vocabulary_size)).any()
         ):
             raise ValueError(
-                f"action: {action.tolist()} must be {len(self.lengths)} token ids from 0 to"
-                f" {codec.vocabulary_size - 1}"
+                f"action {action.tolist()} must be {len(self.lengths)} token ids from 0 to "
+                f"{codec.vocabulary_size - 1}"
             )
         live = (~(self.terminated | self.truncated)).nonzero()[0]
         self.tokens[live, self.lengths[live]] = action[live]

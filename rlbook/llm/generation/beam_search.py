@@ -1,4 +1,4 @@
-"""Beam search: the completions with the highest probability that K texts side by side can find.
+"""Beam search: the most likely completions that can be found with K parallel texts.
 
     for each prompt K texts, at first all the prompt; score 0 for the first, -∞ for the others
     repeat:
@@ -112,8 +112,8 @@ def _select_beams(texts: Tensor, beam: Tensor) -> Tensor:
 
 
 class BeamPolicy(SamplingPolicy):
-    """Acts by beam search: the first action looks for the whole completion, the next ones write it
-    down. It has no weights of its own and is never trained.
+    """Acts by beam search: the first action searches for the whole completion, the next ones output
+    it. It has no weights of its own and is never trained.
 
     Args:
         policy: whose language model it is.
@@ -157,7 +157,7 @@ class BeamPolicy(SamplingPolicy):
 
 
 class BeamState(ActingState):
-    """What a beam search has found, and how much of it is written."""
+    """The result of a beam search, and how much of it has been output."""
 
     completions: np.ndarray | None = None  # int64 [N, T]
     place = 0

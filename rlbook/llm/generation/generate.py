@@ -94,8 +94,8 @@ def generate(
 def _read_again(
     policy: LanguageModelPolicy, tokens: np.ndarray, length: np.ndarray, written: np.ndarray
 ) -> torch.Tensor:
-    """Next-token logits [N, V] of prompts [N, L] and what was written after them [N, t], without a
-    cache."""
+    """Next-token logits [N, V] of prompts [N, L] and the tokens generated after them [N, t],
+    without a cache."""
     rows = [
         [*prompt[:end].tolist(), *text.tolist()]
         for prompt, end, text in zip(tokens, length, written, strict=True)

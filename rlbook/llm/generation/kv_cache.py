@@ -49,7 +49,7 @@ class ActingState:
         obs: Mapping[str, np.ndarray],
         rng: np.random.Generator | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What a policy does in observed texts: tokens [N] and their log-probabilities [N]."""
+        """Samples tokens [N] and their log-probabilities [N] for observed texts."""
         return policy.draw(self.logits(obs["tokens"], obs["length"]), rng)
 
     def logits(self, tokens: np.ndarray, length: np.ndarray) -> Tensor:
@@ -85,8 +85,8 @@ class ActingState:
         self._rows = np.arange(len(length))
 
     def _append(self, tokens: np.ndarray, length: np.ndarray, grown: np.ndarray) -> None:
-        """One decoding step for all rows that the decoder has; the result is discarded for rows
-        that did not grow, and where many have not, they leave it."""
+        """One decoding step for all rows of the decoder; the result is discarded for rows that did
+        not grow, and if there are many of those, they are removed."""
         assert self.decoder is not None
         if is_worth_leaving(self.model, grown[self._rows]):
             self.decoder.select(torch.from_numpy(np.flatnonzero(grown[self._rows])))
@@ -107,7 +107,7 @@ class ActingState:
         self._skipped |= ~grown
 
     def state_dict(self) -> State:
-        """The complete cache, bit for bit; {} if there is none that can be used: before the first
+        """The complete cache, bit for bit; {} if there is no usable one: before the first
         observation, or after the model has changed."""
         if self.decoder is None or signature(self.model) != self._signature:
             return {}
@@ -146,14 +146,15 @@ class ActingState:
 
 
 LARGE = 10**6
-"""Weights from which on a decoding step takes less time for fewer rows."""
+"""The number of weights from which a decoding step is faster for fewer rows."""
 LEFT, LEFT_ON_GPU = 0.75, 0.25
-"""The share of the rows that may be left when the others are taken out of a batch: at each time
-their keys and values are copied. A GPU computes a few rows in about the time of many."""
+"""The fraction of the rows that may remain when finished ones are removed from a batch: each time,
+the keys and values are copied. A GPU computes a few rows in about the time of many."""
 
 
 def is_worth_leaving(model: nn.Module, live: np.ndarray) -> bool:
-    """Whether the rows that have ended should leave a batch, of which `live` [N] go on."""
+    """Whether finished rows should be removed from a batch in which the rows `live` [N]
+    continue."""
     share = LEFT if module_device(model).type == "cpu" else LEFT_ON_GPU
     return (
         live.sum() <= share * len(live)

@@ -30,8 +30,8 @@ class WithRightAnswers:
         self.open, self.close = (self.codec.backend.token_to_id(word) for word in (OPEN, CLOSE))
         if self.close is None:
             raise ValueError(
-                f"episode_reward 'answer' needs steps that are written in front of {CLOSE!r}, and"
-                " the vocabulary has no such token"
+                f"episode_reward 'answer' needs reasoning steps that end with {CLOSE!r}, but the "
+                "vocabulary has no such token"
             )
         lengths = zip(rules.prompts, rules.prompt_lengths, strict=True)
         self.row = {tuple(ids[:length].tolist()): row for row, (ids, length) in enumerate(lengths)}

@@ -28,7 +28,7 @@ from rlbook.llm.models.causal_lm import CausalDecoder, LanguageModel
 
 
 class RunningBatch(Protocol):
-    """Texts in the middle of being generated. A row is known by its place, from 0 on."""
+    """Texts that are being generated. A row is identified by its index."""
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -43,8 +43,7 @@ class RunningBatch(Protocol):
         ...
 
     def remove(self, rows: Collection[int]) -> list[int]:
-        """Takes rows out. Returns the rows that stay, in their new order, as they were numbered
-        before."""
+        """Removes rows. Returns the old indices of the remaining rows, in their new order."""
         ...
 
 
@@ -64,8 +63,8 @@ def prompt_rows(prompts: Sequence[Sequence[int]]) -> PromptRows:
 
 
 def order_after(count: int, removed: Collection[int]) -> list[int]:
-    """The rows that stay when some of `count` are removed: the last ones take the empty places, so
-    that as few as possible move."""
+    """The rows that remain when some of `count` are removed: the last ones fill the gaps, so that
+    as few as possible move."""
     order, holes = list(range(count)), sorted(removed, reverse=True)
     for hole in holes:
         order[hole] = order[-1]
@@ -125,14 +124,15 @@ class CausalBatch:
 
 
 def _has_plain_cache(decoder: CausalDecoder) -> bool:
-    """Whether each layer's cache is the keys and the values of every token, and nothing else."""
+    """Whether each layer's cache consists of the keys and values of every token, and nothing
+    else."""
     from rlbook.llm.models.cache_layers import BlockLayer
 
     return all(type(layer) is BlockLayer for layer in decoder.cache.layers)
 
 
 def _join(first: CausalDecoder, second: CausalDecoder) -> CausalDecoder:
-    """The rows of two decoders in one; `first` is changed."""
+    """Joins the rows of two decoders; `first` is changed."""
     column = max(first.column, second.column)
     for layer, other in zip(first.cache.layers, second.cache.layers, strict=True):
         for name in ("keys", "values"):

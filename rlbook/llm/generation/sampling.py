@@ -102,7 +102,7 @@ class Sampling(Hyperparameters):
 
 THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20)
 NOT_THINKING = Sampling(temperature=0.7, top_p=0.8, top_k=20)
-"""What the makers of Qwen3 advise for answers with written thoughts, and for those without."""
+"""The sampling settings recommended by Qwen3's authors for answers with and without thinking."""
 
 
 def penalize(logits: Tensor, penalty: float) -> Tensor:
@@ -195,7 +195,7 @@ class SamplingPolicy(LanguageModelPolicy):
 
     def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
         raise ValueError(
-            f"tokens that were drawn by {self.sampling} cannot be trained on: their"
-            " log-probabilities are recomputed from the whole distribution, so the ratio of new to"
-            " old policy would not be 1"
+            f"tokens that were drawn by {self.sampling} cannot be trained on: their "
+            "log-probabilities are recomputed from the full distribution, so the ratio of new "
+            "to old policy would not be 1"
         )

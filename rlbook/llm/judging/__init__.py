@@ -1,2 +1,2 @@
-"""Models that judge texts: prompts, verdicts, and whoever is asked. What a run is paid for a verdict
-is in `rlbook.llm.rewards`."""
+"""Models that judge texts: prompts, verdicts, and the models themselves. Rewards based on verdicts
+are in `rlbook.llm.rewards`."""

@@ -1,4 +1,4 @@
-"""Answers that were given before: in memory, and in a file if one is named.
+"""A cache of answers: in memory, and in a file if one is named.
 
 The file is an SQLite database, which several processes may use at a time.
 """
@@ -15,7 +15,7 @@ WAIT = 10.0  # seconds that another process may keep the file locked
 
 
 class AnswerCache:
-    """Key → answer.
+    """A cache: key → answer.
 
     Args:
         file: a database, which is made if it is not there; None keeps answers in memory alone.
@@ -36,7 +36,7 @@ class AnswerCache:
                 raise ValueError(f"cache {file} cannot be used ({error})") from None
 
     def find(self, keys: Iterable[str]) -> dict[str, str]:
-        """The answers that are known; a file that cannot be read for now knows none."""
+        """The known answers; a file that cannot be read at present is treated as empty."""
         wanted = dict.fromkeys(keys)
         found = {key: self.known[key] for key in wanted if key in self.known}
         missing = [key for key in wanted if key not in found]
@@ -49,7 +49,7 @@ class AnswerCache:
         return found
 
     def keep(self, answers: Mapping[str, str]) -> None:
-        """Adds answers; the oldest ones leave the memory where there are too many."""
+        """Adds answers; the oldest ones are dropped from memory if there are too many."""
         self.known |= answers
         for key in [*self.known][: max(0, len(self.known) - LIMIT)]:
             del self.known[key]

@@ -18,7 +18,7 @@ from rlbook.llm.judging.verdicts import PAIR_TEMPLATE, fill_template, parse_choi
 
 
 class Preference(NamedTuple):
-    """What a judge says of two answers."""
+    """A judge's preference between two answers."""
 
     value: float | None  # of the first one: 1 better, 1/2 a tie, 0 worse; None: no verdict
     consistent: bool | None = None  # whether both orders say the same; None where one was asked
@@ -53,7 +53,8 @@ def compare_answers(
 
 
 def _combine(verdict: float | None, swapped: float | None) -> Preference:
-    """One preference of the verdicts on both orders, each of the answer that was shown first."""
+    """The preference that follows from the verdicts in both orders, each on the answer shown
+    first."""
     if verdict is None or swapped is None:
         return Preference(None)
     same = verdict == 1.0 - swapped

@@ -1,4 +1,5 @@
-"""Whoever is asked for a verdict: a server of OpenAI's protocol, or a model in a local folder.
+"""The models that can be asked for a verdict: a server of OpenAI's protocol, or a model in a local
+folder.
 
     for each prompt, unless its answer is known
         ask, with temperature 0           (a server: again after a pause, where it is busy or silent)
@@ -33,7 +34,7 @@ class JudgeError(RuntimeError):
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """Who is asked, and how."""
+    """Which model is asked, and how."""
 
     server: str | None = None  # its URL, such as http://127.0.0.1:8000/v1
     folder: str | None = None  # or a Hugging Face folder, such as one of `rlbook export`
@@ -59,7 +60,7 @@ def check_judge(name: str, options: Mapping[str, Any]) -> None:
 
 @functools.lru_cache(maxsize=8)
 def open_judge(settings: JudgeSettings) -> JudgeModel:
-    """The judge of these settings; the same one each time.
+    """The judge with these settings; the same object each time.
 
     Raises:
         ValueError: the folder holds no language model, or the cache cannot be used.
@@ -72,7 +73,7 @@ def open_judge(settings: JudgeSettings) -> JudgeModel:
 
 
 class JudgeModel:
-    """Answers prompts.
+    """The interface of a judge, which answers prompts.
 
     Args:
         answer: prompts → their answers, None where there is none.
@@ -89,7 +90,7 @@ class JudgeModel:
         self.answer, self.name, self.settings = answer, name, settings
         self.cache = AnswerCache(settings.cache)
         self.asked = 0
-        """Prompts that were not known."""
+        """Prompts whose answers were not in the cache."""
 
     def ask(self, prompts: Sequence[str]) -> list[str | None]:
         """The answer to each of N prompts; equal ones are asked once. None: no answer.
@@ -116,7 +117,7 @@ class JudgeModel:
 
 
 class _ServerAnswers:
-    """A server that is asked by OpenAI's client, some requests at a time."""
+    """Queries a server with OpenAI's client, several requests at a time."""
 
     def __init__(self, settings: JudgeSettings) -> None:
         self.settings, self.model = settings, settings.model
@@ -183,7 +184,7 @@ class _ServerAnswers:
 def _folder_answers(
     settings: JudgeSettings,
 ) -> tuple[Callable[[list[str]], list[str | None]], str]:
-    """A model in a folder as a function of prompts, and the digest of what is in it."""
+    """A folder's model as a function of prompts, and the digest of its content."""
     from rlbook.llm.generation.generate import generate_texts
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.model_folder import folder_digest

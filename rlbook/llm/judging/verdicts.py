@@ -1,4 +1,4 @@
-"""What a judge is asked, and how its answer is read.
+"""The prompts of a judge, and the parsing of its answers.
 
 Source: Zheng et al. 2023, arXiv:2306.05685, appendix A: the double brackets of MT-Bench, and its
 regular expressions. Difference: the last verdict of an answer counts, and one without brackets is
@@ -37,13 +37,13 @@ SIDES = {"a": 1.0, "b": 0.0, "c": 0.5, "tie": 0.5}
 
 
 def fill_template(template: str, fields: Mapping[str, str]) -> str:
-    """The template with each {name} of a known field replaced, at once: what stands in the text of
-    a field stays as it is."""
+    """The template with each {name} of a known field replaced in one pass, so that braces in a
+    field's text are kept."""
     return _FIELD.sub(lambda found: fields.get(found[1], found[0]), template)
 
 
 def parse_score(text: str, low: float, high: float) -> float | None:
-    """A rating as a share of the scale, in [0, 1]; None where there is none in it.
+    """A rating as a fraction of the scale, in [0, 1]; None if there is none.
 
     It is the number in the last double brackets, or else the number at the beginning.
     """
@@ -59,12 +59,12 @@ def parse_verdict(text: str) -> float | None:
 
 
 def parse_choice(text: str) -> float | None:
-    """1 where A is better, 0 where B is, 1/2 for a tie; None where it does not say."""
+    """1 if A is better, 0 if B is, 1/2 for a tie; None if the answer states neither."""
     return SIDES.get((_last_mark(text) or _first(text, r"[A-Za-z]+") or "").lower())
 
 
 def _last_mark(text: str) -> str | None:
-    """What stands in the last double brackets."""
+    """The content of the last double brackets."""
     marks = _MARK.findall(text)
     return marks[-1] if marks else None
 

@@ -44,8 +44,8 @@ PEFT_ONLY = (
     "fan_in_fan_out",
     "modules_to_save",
 )
-"""What an adapter may ask for beside them, by peft's names. Others of peft's settings import
-modules or unpickle files that they name."""
+"""Further settings of peft's that an adapter may have. Others import modules or unpickle files that
+they name."""
 NEUTRAL = (
     "auto_mapping",
     "base_model_name_or_path",
@@ -56,8 +56,7 @@ NEUTRAL = (
     "revision",
     "task_type",
 )
-"""What an adapter_config.json says beside those, without effect on an adapter whose weights are
-loaded."""
+"""Settings in an adapter_config.json without effect on an adapter whose weights are loaded."""
 DEFAULTS: dict[str, object] = {
     "layer_replication": None,
     "loftq_config": {},
@@ -69,10 +68,10 @@ DEFAULTS: dict[str, object] = {
     "bias": "none",
     "fan_in_fan_out": False,
 }
-"""What peft writes where nothing was asked for, if it is neither null nor empty."""
+"""peft's defaults, where they are neither null nor empty."""
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-"""Stands before a layer's name in peft's files."""
+"""The prefix of a layer's name in peft's files."""
 
 
 def with_adapter(

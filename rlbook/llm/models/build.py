@@ -22,7 +22,7 @@ from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 POSITIONS = ("wpe", "embed_positions", "position_embeddings")
 """What transformers' models call their table of positions."""
 SETTING = "--model.config."
-"""Begins the option for a setting of a model's config."""
+"""The prefix of the option for a setting of a model's config."""
 
 
 def language_model_policy(
@@ -40,8 +40,8 @@ def language_model_policy(
 
 
 def table_of_positions(model: Any) -> tuple[int, str] | None:
-    """How many tokens a model's table of positions has rows for, and the setting of its config that
-    says so; None where it has no table, such as a model that rotates its queries and keys.
+    """The size of a model's table of positions, and the config setting that determines it; None if
+    it has no table, such as a model with rotary positions.
 
     Args:
         model: a `transformers` model, or peft's wrapper of one.
@@ -105,8 +105,8 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         )
     if spec.folder is not None and spec.folder != str(asked.model):
         raise ValueError(
-            f"the environment shows the ids of {asked.model or 'the built-in model'}, and the model"
-            f" is {spec.folder!r}; name the folder to the environment too"
+            f"the environment uses the token ids of {asked.model or 'the built-in model'}, but "
+            f"the model is {spec.folder!r}; give the environment the same folder"
         )
     if spec.config is not None and asked.model is not None:
         raise ValueError(

@@ -66,7 +66,7 @@ class BlockLayer(DynamicLayer):
 
 
 class PastLayer(DynamicLayer):
-    """Keys and values of what was read in passes before this one, which this one does not change.
+    """Keys and values from earlier passes, which this pass does not change.
 
     So a layer that is computed twice, as gradient checkpointing does, reads the same both times.
 

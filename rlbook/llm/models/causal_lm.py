@@ -40,7 +40,7 @@ def _inputs(
 
 
 def _takes(model: nn.Module, name: str) -> bool:
-    """Whether the model's forward pass has an argument of this name; peft's wrapper hands all
+    """Whether the model's forward pass has an argument of this name; peft's wrapper passes all
     on."""
     below: nn.Module = getattr(model, "get_base_model", lambda: model)()
     return name in inspect.signature(below.forward).parameters
@@ -81,7 +81,8 @@ def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
 def _read_in_two_passes(
     module: nn.Module, rows: PromptRows, output: str, cache: DynamicCache
 ) -> Tensor:
-    """First the distinct prompts, then all completions after the keys and values of their own."""
+    """First the distinct prompts, then all completions, each on the keys and values of its
+    prompt."""
     from rlbook.llm.models.cache_layers import next_pass
 
     distinct = distinct_prompts(rows)

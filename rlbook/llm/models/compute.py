@@ -1,4 +1,4 @@
-"""How the forward pass of a language model is computed: in which numbers, and whether it keeps or
+"""Settings for the forward pass of a language model: its number format, and whether it stores or
 recomputes what its gradient needs.
 
     compute = bfloat16            weights, their gradients and Adam's moments stay float32; the
@@ -34,7 +34,7 @@ from rlbook.llm.models.lora import Dropout
 from rlbook.networks.policy import module_device
 
 ATTRIBUTE = "rlbook_compute"
-"""What a module carries its `Compute` under; copies of the module carry it too."""
+"""The attribute under which a module stores its `Compute`; copies of the module keep it."""
 
 
 T = TypeVar("T")
@@ -66,14 +66,14 @@ disable_failing_attention()
 
 
 class Compute(NamedTuple):
-    """How a module is computed."""
+    """The compute settings of a module."""
 
     dtype: torch.dtype | None = None  # of matrix products; None: that of the weights
     gradient_checkpointing: bool = False
 
 
 def set_compute(model: nn.Module, dtype: str | None, gradient_checkpointing: bool) -> None:
-    """Sets how a causal language model is computed from now on, and its trunk, from which critics
+    """Sets the compute settings of a causal language model, and of its trunk, from which critics
     and reward networks are made.
 
     Args:
@@ -96,20 +96,21 @@ def set_compute(model: nn.Module, dtype: str | None, gradient_checkpointing: boo
 
 
 def compute_of(module: nn.Module) -> Compute:
-    """How a module is computed."""
+    """The compute settings of a module."""
     return module.__dict__.get(ATTRIBUTE, Compute())
 
 
 def autocast(module: nn.Module) -> AbstractContextManager[object]:
-    """Rounds the factors of matrix products within the context, where the module asks for it."""
+    """Rounds the factors of matrix products within the context, if the module's settings ask for
+    it."""
     dtype = compute_of(module).dtype
     return nullcontext() if dtype is None else torch.autocast(module_device(module).type, dtype)
 
 
 @contextmanager
 def computing(model: nn.Module) -> Iterator[None]:
-    """Within the context, the forward pass of transformers' module is computed as `set_compute`
-    said.
+    """Within the context, the forward pass of transformers' module uses the settings of
+    `set_compute`.
 
     transformers' own gradient checkpointing is off in a model that is not in training mode, where
     this book's are, since dropout stays off.
@@ -128,7 +129,7 @@ def computing(model: nn.Module) -> Iterator[None]:
 
 
 def recompute(function: Callable[..., T], *args: object, **kwargs: object) -> T:
-    """Calls a part of the forward pass, of which only the inputs are kept for the gradient.
+    """Calls a part of the forward pass of which only the inputs are stored for the gradient.
 
     In the second computation an adapter's dropout draws what it drew in the first, and attention is
     computed by the same kernels.
@@ -149,13 +150,13 @@ def recompute(function: Callable[..., T], *args: object, **kwargs: object) -> T:
 
 
 def _attention_kernels() -> list[SDPBackend]:
-    """The kernels that `scaled_dot_product_attention` may use now."""
+    """The kernels that `scaled_dot_product_attention` may currently use."""
     return [kernel for kernel, enabled in KERNELS.items() if enabled()]
 
 
 class _SecondComputation:
-    """A context that may be entered several times, once for each backward pass: within it the
-    counters of dropouts are set back, and attention has the kernels that it has now."""
+    """A context that can be entered several times, once for each backward pass: within it the
+    counters of dropouts are restored, and attention uses the kernels that it uses now."""
 
     def __init__(self, dropouts: list[Dropout]) -> None:
         self.drawn = [(part, part.drawn.clone()) for part in dropouts]
@@ -192,7 +193,7 @@ def _in_its_own_numbers(layer: nn.Module) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Puts another function in place of a module's `forward` within the context."""
+    """Replaces a module's `forward` within the context."""
     before = module.__dict__.get("forward")
     module.forward = forward  # type: ignore[method-assign]
     try:
@@ -205,7 +206,7 @@ def _replace_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator
 
 
 def cast_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Name → the weights of the linear layers, rounded as autocast rounds them; {} where it rounds
+    """Name → the weights of the linear layers, rounded as autocast rounds them; {} if it rounds
     nothing.
 
     For a decoder, which uses them at every token: autocast would round them at each again.

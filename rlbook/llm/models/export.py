@@ -131,8 +131,8 @@ def export_base(
 
 
 def chat_tokenizer(env: TokenEnv | TokenVectorEnv) -> Any:
-    """The environment's tokenizer with the chat template that its prompts are made with. Where they
-    are plain texts, the template puts messages one after the other."""
+    """The environment's tokenizer with the chat template that its prompts are made with. For plain
+    prompts, the template concatenates messages."""
     tokenizer, codec = _tokenizer(env)[0], env.codec
     plain = getattr(codec, "plain", False) or codec.template_text is None
     begins = codec.encode_prompts([""])[0] == [codec.bos]
@@ -157,7 +157,8 @@ def language_model_of(agent: Agent) -> LanguageModelPolicy | CompletionReward | 
 
 
 def merged_model(model: LanguageModel) -> Any:
-    """A model with its adapter added in; a copy where it has one, else itself."""
+    """The model with its adapter merged in; a copy if it has an adapter, otherwise the model
+    itself."""
     if is_peft(model):
         adapted: Any = copy.deepcopy(model)
         return adapted.merge_and_unload()
@@ -169,7 +170,7 @@ def merged_model(model: LanguageModel) -> Any:
 
 
 def write_weights(model: LanguageModel, folder: str) -> None:
-    """Writes a model's config and weights, without a word and without its tokenizer."""
+    """Writes a model's config and weights, without progress bars and without its tokenizer."""
     from safetensors.torch import save_file
 
     tied = getattr(model, "all_tied_weights_keys", None) or {}

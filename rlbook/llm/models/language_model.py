@@ -24,7 +24,7 @@ from rlbook.networks.distributions import Categorical, sample_logits
 from rlbook.networks.policy import Policy, Unit, full_precision
 from rlbook.networks.reward_network import members_of
 
-NO_MASKS = "a language model keeps to no action mask, and the environment shows one"
+NO_MASKS = "a language model ignores action masks, but the environment shows one"
 
 
 class LanguageModelPolicy(Policy):
@@ -185,8 +185,8 @@ class LanguageModelPolicy(Policy):
             self.critic.load_state_dict(scores.state_dict())
         except RuntimeError:
             raise ValueError(
-                "critic_start must be 'policy' here, got 'reward_model': its language model has"
-                " other layers"
+                "critic_start must be 'policy' here, got 'reward_model': its language model has "
+                "a different architecture"
             ) from None
 
     def reference(self) -> LanguageModelPolicy:

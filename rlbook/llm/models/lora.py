@@ -206,7 +206,7 @@ def targets(model: nn.Module, settings: LoraSettings) -> dict[str, nn.Linear]:
         name for name in found if not any(_ends(name, part) for part in settings.exclude_modules)
     ]
     if not kept:
-        raise ValueError(f"adapter: target_modules {asked!r} and exclude_modules leave no layer")
+        raise ValueError(f"adapter: target_modules {asked!r} and exclude_modules select no layer")
     return {name: linear[name] for name in kept}
 
 
@@ -237,8 +237,8 @@ def _unknown_message(part: str, linear: dict[str, nn.Linear]) -> str:
     ends = sorted({name.rpartition(".")[2] for name in linear})
     (match,) = difflib.get_close_matches(part, ends, n=1, cutoff=0.0)
     what = (
-        f"adapter: target_modules names {part[:60]!r}, and no linear layer of the model is"
-        " called so"
+        f"adapter: target_modules names {part[:60]!r}, but no linear layer of the model has this "
+        "name"
     )
     return f"{what}; did you mean {match!r}? (they are: {', '.join(ends)})"
 

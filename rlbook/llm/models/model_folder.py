@@ -73,7 +73,7 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
 
 
 def _other_kind(folder: Path) -> str:
-    """What a folder without a config.json is instead, and where it belongs; the end of a
+    """What a folder without a config.json contains instead, and where it belongs; the end of a
     sentence."""
     if not folder.is_dir():
         return "; there is no such folder, and nothing is downloaded"
@@ -82,7 +82,7 @@ def _other_kind(folder: Path) -> str:
             "; this is an adapter: name the model that it was trained on, and it as model.adapter"
         )
     if (folder / "config.yaml").exists():
-        return "; this is a run: name it as start, or make a model of it with `rlbook export`"
+        return "; this is a run: name it as start, or convert it to a model with `rlbook export`"
     return ""
 
 
@@ -129,7 +129,7 @@ def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
             _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
     for name, value in _entries(settings):
         if "attn_implementation" in name and value not in ATTENTION:
-            allowed = "'eager' and 'sdpa' are there, and none is downloaded"
+            allowed = "'eager' and 'sdpa' are available, and none is downloaded"
             _refuse(folder, f"asks for the attention implementation {str(value)[:80]!r}; {allowed}")
 
 
@@ -147,7 +147,7 @@ def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
 
 def folder_digest(folder: str | Path, *, weights: bool = True) -> str:
     """The sha256 of everything that determines the model and its tokens: the settings and the
-    tokenizer's files, each with its name, and unless it is about the tokens alone the weights.
+    tokenizer's files, each with its name, and the weights, unless only the tokens matter.
 
     Raises:
         FolderError: a file cannot be read.
@@ -189,7 +189,7 @@ def _check_size(folder: str | Path, shapes: dict[str, list[int]], kind: str) -> 
     needed, beside = described_size(config, kind)
     held = sum(math.prod(shape) for shape in shapes.values())
     if needed > held:
-        _refuse(folder, f"describes a model of {needed:,} weights, and its files hold {held:,}")
+        _refuse(folder, f"describes a model of {needed:,} weights, but its files hold {held:,}")
     if beside > BUFFER_LIMIT:
         _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
 

@@ -1,5 +1,4 @@
-"""Rows for tokens that were added to a vocabulary, in the table of embeddings and in that of the
-output layer.
+"""Rows for tokens added to a vocabulary, in the embedding table and in the output layer.
 
     new row  =  mean of the old rows
 
@@ -18,14 +17,15 @@ from torch import Tensor
 
 
 def with_mean_rows(table: Tensor, added: int) -> Tensor:
-    """A table of embeddings [V, D] with `added` rows after it, each the mean: [V + added, D].
+    """An embedding table [V, D] extended by `added` rows, each the mean of the others: [V + added,
+    D].
 
     Raises:
         ValueError: no rows to take the mean of, or a negative number of new ones.
     """
     if table.ndim != 2 or not len(table) or added < 0:
         raise ValueError(
-            f"table [V, D] and a number of rows of at least 0 are needed, got {list(table.shape)}"
-            f" and {added}"
+            "expected a table [V, D] and a number of rows of at least 0, got "
+            f"{list(table.shape)} and {added}"
         )
     return torch.cat([table, table.mean(0, keepdim=True).expand(added, -1)])

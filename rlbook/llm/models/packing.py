@@ -117,5 +117,5 @@ def check_packable(model: Any, width: int) -> None:
     window = getattr(config, "sliding_window", None)
     if window is not None and getattr(config, "use_sliding_window", True) and window < width:
         raise ValueError(
-            f"packing has rows of {width} tokens, and {name} looks back over {window} alone"
+            f"packing has rows of {width} tokens, but {name} attends to only the last {window}"
         )

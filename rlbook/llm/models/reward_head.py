@@ -12,7 +12,7 @@ from rlbook.llm.models.language_model import Critic
 from rlbook.networks.reward_network import RewardNetwork
 
 TOKENS = 2**16
-"""Of texts that are read at once; those of a round may be more."""
+"""The number of tokens read at once; those of a round may be more."""
 
 
 class CompletionReward(RewardNetwork):
@@ -27,7 +27,7 @@ class CompletionReward(RewardNetwork):
     at_the_end = True
     idle = {
         "hidden_sizes": "the network is a language model, whose layers are given",
-        "walks": "texts are compared with right answers, and nobody walks",
+        "walks": "no random walks are recorded: the pairs come from reference answers",
     }
 
     def __init__(self, model: LanguageModel) -> None:

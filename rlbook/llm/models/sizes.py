@@ -51,9 +51,9 @@ SIZES = (
 RATE = 1e-6
 """Learning rate of all weights from the model's own samples."""
 DATA_RATE = 1e-5
-"""Of all weights from recorded data."""
+"""Learning rate of all weights from recorded data."""
 PART_RATE = 1e-4
-"""Of an adapter, or of a part of the weights."""
+"""Learning rate of an adapter, or of a part of the weights."""
 
 
 def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _check_names(
     for name in sizes:
         if name in special:
             raise FolderError(
-                f"model: {name} comes from the task's own tokens, so it cannot be given"
+                f"model: {name} follows from the task's own tokens, so it cannot be set"
             )
         if name not in allowed or name.startswith("_"):
             hint = did_you_mean(name, allowed)
@@ -246,16 +246,16 @@ def folder_classifier(folder: str | Path) -> Any:
         ) from error
     if model.config.num_labels != 1:
         raise FolderError(
-            f"model: {str(folder)!r} has {model.config.num_labels} labels, and a reward model has"
-            " one"
+            f"model: {str(folder)!r} has {model.config.num_labels} labels, but a reward model "
+            "has one"
         )
     return model
 
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Within the context transformers draws no bars for the loading and writing of weights, which
-    would stand between a command's own lines."""
+    """Within the context, transformers shows no progress bars for loading and writing weights,
+    which would interrupt a command's own output."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -268,7 +268,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def _load(folder: str | Path, kind: str) -> Any:
-    """A model of one of transformers' kinds from a folder that has been checked."""
+    """A model of one of transformers' kinds from a validated folder."""
     import transformers
 
     check_folder(folder, kind)
@@ -292,8 +292,8 @@ def _load(folder: str | Path, kind: str) -> Any:
 
 @torch.no_grad()
 def check_causal(model: Any, name: str | Path) -> None:
-    """Raises FolderError if a token changes what the model says before it, as in an encoder, whose
-    predictions are then no probabilities of the next token; `name` is its name in the message.
+    """Raises FolderError if a token changes the model's outputs before it, as in an encoder, whose
+    predictions are not probabilities of the next token; `name` is its name in the message.
 
     transformers loads BERT and its like as causal models and only warns.
     """
@@ -302,7 +302,7 @@ def check_causal(model: Any, name: str | Path) -> None:
     first, second = model.eval()(input_ids=ids, **read).logits[:, 0]
     if not torch.allclose(first, second, rtol=0.0, atol=1e-4 * float(first.abs().max())):
         raise FolderError(
-            f"model: {str(name)!r} has attention to later tokens (its model_type is"
-            f" {model.config.model_type!r}), so it cannot write a text token by token; a causal"
-            " language model is needed, such as one of GPT-2, Llama or Qwen2"
+            f"model: {str(name)!r} has attention to later tokens (its model_type is "
+            f"{model.config.model_type!r}), so it cannot generate text token by token; a causal "
+            "language model is needed, such as one of GPT-2, Llama or Qwen2"
         )

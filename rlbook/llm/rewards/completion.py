@@ -13,16 +13,16 @@ class Completion:
 
     prompt: str
     answer: str | None  # the right one; None where the example has none
-    text: str  # what was written, without EOS
+    text: str  # the generated text, without EOS
     ended: bool  # whether EOS was written; False: cut off by the limit
     # what else the example says, by name
     columns: Mapping[str, object] = field(default_factory=dict)
     messages: Sequence[Mapping[str, Any]] | None = None  # the prompt as a chat, where it is one
-    # what was written as token ids, EOS included
+    # the generated token ids, EOS included
     ids: Sequence[int] = field(default=(), compare=False)
-    # what the task says of a text: 1 for a right one
+    # the task's verdict on a text: 1 if it is correct
     judge: Callable[[str], float] | None = field(default=None, compare=False)
-    # how many ids there could have been at most
+    # the largest possible number of ids
     limit: int | None = field(default=None, compare=False)
 
 

@@ -86,9 +86,9 @@ CHECKS: dict[Callable[..., Any], Callable[[dict[str, Any]], None]] = {
 }
 """The rewards that ask a model → what else their options must be, beyond the kind of each."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
-"""Do not apply to an example without one."""
+"""The rewards that do not apply to an example without an answer."""
 RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code, squad_em)
-"""1 where a completion is right, and less where it is not."""
+"""The rewards that are 1 if a completion is correct, and less otherwise."""
 texts = Kind(
     "a list of names",
     lambda value: (
@@ -143,9 +143,9 @@ OPTIONS: dict[str, Kind] = {
     "retries": non_negative_int,
     "cache": optional(word),
 }
-"""What the options of the built-in rewards may be."""
+"""The allowed values of the built-in rewards' options."""
 LOGGED = "reward/"
-"""In front of a reward's name in the log."""
+"""The prefix of a reward's name in the log."""
 MODEL = "model"
 """The name of the run's reward model among the rewards."""
 Asked = Any

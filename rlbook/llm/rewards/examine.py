@@ -1,4 +1,4 @@
-"""Prints some completions with what was said of them, to be read while a run trains."""
+"""Prints some completions with their rewards, to be read while a run trains."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def judge(
     jobs: int = 20,
     cache: str | None = None,
 ) -> list[Mapping[str, float | None]]:
-    """What a model that is asked about a completion says, in [0, 1].
+    """A model's verdict on a completion, in [0, 1].
 
     Args:
         completions: what was written.
@@ -111,7 +111,8 @@ def _compare(
     swap: bool,
     opponents: int,
 ) -> list[Mapping[str, float | None]]:
-    """The rewards of completions that are compared with the answer, or with each other."""
+    """The rewards of completions that are compared with the reference answer, or with each
+    other."""
     if mode == "reference":
         found = compare_answers(
             asked,
@@ -159,7 +160,7 @@ def _pairs_of_groups(
 
 
 def _fields(completion: Completion) -> dict[str, str]:
-    """What every template may say of a completion."""
+    """The fields of a completion that every template may use."""
     prompt = completion.prompt
     if completion.messages is not None:
         prompt = "\n".join(str(turn["content"]) for turn in completion.messages)

@@ -1,4 +1,4 @@
-"""Answers that are taken from a passage: SQuAD's two measures, and whether the answer stands in it.
+"""Answers that are taken from a passage: SQuAD's two metrics, and whether the answer occurs in it.
 
     exact match   1 if the two texts are the same after normalisation
     F1            2 P R / (P + R); of the words that both have, P is the share of the written ones and R
@@ -27,7 +27,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def squad_em(completion: Completion) -> float | None:
-    """1 where the answer after the steps is one of the right ones, after SQuAD's normalisation.
+    """1 if the answer after the steps is one of the correct ones, after SQuAD's normalisation.
 
     The right ones are the column "answers", a list or SQuAD's {"text": [...]}, or else the answer;
     None where there is neither.
@@ -39,13 +39,14 @@ def squad_em(completion: Completion) -> float | None:
 
 
 def squad_f1(completion: Completion) -> float | None:
-    """The F1 of its words and those of the nearest right answer, as for `squad_em`."""
+    """The F1 between its words and those of the closest correct answer, as for `squad_em`."""
     right = right_texts(completion)
     return None if right is None else max(word_f1(_answer_text(completion), one) for one in right)
 
 
 def grounding(completion: Completion, *, quotes: bool = False) -> float | None:
-    """1 where the answer stands in the passage word for word, after SQuAD's normalisation, else 0.
+    """1 if the answer occurs in the passage word for word, after SQuAD's normalisation, otherwise
+    0.
 
     The passage is the column "passage" or "context"; None where there is none. An answer without
     words stands nowhere.
@@ -65,19 +66,19 @@ def grounding(completion: Completion, *, quotes: bool = False) -> float | None:
 
 
 def normalize_answer(text: str) -> str:
-    """A text in lower case, without punctuation, articles and superfluous spaces."""
+    """A text in lower case, without punctuation, articles and extra spaces."""
     plain = text.lower().translate(_PUNCTUATION)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
 
 
 def exact_match(written: str, right: str) -> float:
-    """1 where both texts are the same after normalisation, else 0."""
+    """1 if both texts are equal after normalisation, otherwise 0."""
     return float(normalize_answer(written) == normalize_answer(right))
 
 
 def word_f1(written: str, right: str) -> float:
-    """The F1 of the words of two texts after normalisation; of none at all, whether both have
-    none."""
+    """The F1 of the words of two texts after normalisation; if either is empty, whether both
+    are."""
     one, other = normalize_answer(written).split(), normalize_answer(right).split()
     common = sum((Counter(one) & Counter(other)).values())
     if not one or not other:
@@ -86,7 +87,7 @@ def word_f1(written: str, right: str) -> float:
 
 
 def right_texts(completion: Completion) -> list[str] | None:
-    """The right answers of an example; [""] where the right one is none."""
+    """The correct answers of an example; [""] if the correct one is none."""
     given = completion.columns.get("answers")
     if isinstance(given, Mapping):
         given = given.get("text")

@@ -171,7 +171,7 @@ def _is_met(line: Criterion, text: str) -> float:
 
 
 def _points(met: Sequence[tuple[Criterion, float | None]]) -> Mapping[str, float | None]:
-    """The reward of criteria with their verdicts."""
+    """The reward from the criteria and their verdicts."""
     named = {line.name: value for line, value in met}
     if any(value is None for value in named.values()):
         return {**named, "score": None, "failed": 1.0}

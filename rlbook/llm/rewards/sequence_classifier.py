@@ -23,8 +23,8 @@ class _Loaded(NamedTuple):
 
 @mark_batched
 def reward_model(completions: Sequence[Completion], *, folder: str) -> list[float | None]:
-    """The score that a sequence classifier of one label gives to a prompt and its completion, in its
-    own units. None for a text that it cannot read: too long, or with characters unknown to it.
+    """The score that a sequence classifier with one label gives to a prompt and its completion, in
+    its own units. None for a text that it cannot read: too long, or with unknown characters.
 
     Args:
         completions: what was written.

@@ -1,4 +1,5 @@
-"""Token ids to text while it is being generated: no half characters, and nothing of a stop text."""
+"""Converts token ids to text during generation, without partial characters and without any part of
+a stop text."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class AnswerText:
-    """The text of a growing answer. Special tokens are left out.
+    """The text of an answer being generated. Special tokens are left out.
 
     A byte-level token may be part of a character, which waits for the rest; and the end of the text
     waits as long as it may be the beginning of a stop text.
@@ -28,16 +29,16 @@ class AnswerText:
         self._ids: list[int] = []
         self.text, self._released = "", 0
         self.is_stopped = False
-        """Whether a stop text has been found; `text` ends in front of it."""
+        """Whether a stop text has been found; `text` ends before it."""
 
     def add(self, token: int) -> str:
-        """Takes a token. Returns the text that is certain now and was not before."""
+        """Adds a token. Returns the text that has become final."""
         self._ids.append(token)
         self._extend(self._stream.step(self.backend, token) or "")
         return self._release(len(self.text) - self._unsure())
 
     def finish(self) -> str:
-        """The rest of the text, when no token follows."""
+        """The remaining text, when no token follows."""
         if not self.is_stopped:
             whole = self.backend.decode(self._ids, skip_special_tokens=True)
             if whole.startswith(self.text):
@@ -54,7 +55,7 @@ class AnswerText:
             self.text, self.is_stopped = self.text[:first], True
 
     def _unsure(self) -> int:
-        """How many characters at the end may be the beginning of a stop text."""
+        """The number of characters at the end that may be the beginning of a stop text."""
         if self.is_stopped:
             return 0
         return max(

@@ -14,14 +14,14 @@ from rlbook.llm.serving.protocol import ChatRequest, CompletionRequest
 from rlbook.llm.tokenizers.tokenizer import Codec
 
 LEAST = -9999.0
-"""In place of log 0, which JSON has no number for."""
+"""Replaces log 0, for which JSON has no number."""
 
 Json = dict[str, Any]
 
 
 @dataclass
 class ChoiceState:
-    """What an answer consists of so far."""
+    """The state of an answer being generated."""
 
     prompt: Sequence[int]
     pieces: list[Piece] = field(default_factory=list)
@@ -42,12 +42,12 @@ class ChoiceState:
 
     @property
     def finish(self) -> str | None:
-        """Why it ended; None while it goes on."""
+        """Why it ended; None while it is being generated."""
         return self.pieces[-1].finish if self.pieces else None
 
 
 class AnswerFormat:
-    """How the answers to one request are written.
+    """The format of the answers to one request.
 
     Args:
         request: says which objects they are.
@@ -62,7 +62,7 @@ class AnswerFormat:
         self.request, self.codec = request, codec
         self.is_chat = isinstance(request, ChatRequest)
         self.special = {codec.bos, codec.pad, *codec.ends}
-        """Tokens that are not part of a text."""
+        """The special tokens, which are not part of a text."""
         self.head: Json = {
             "id": ("chatcmpl-" if self.is_chat else "cmpl-") + uuid.uuid4().hex,
             "created": int(time.time()),
@@ -71,7 +71,7 @@ class AnswerFormat:
         }
 
     def prompt_text(self, given: str | Sequence[int]) -> str:
-        """What an echo begins with, of a prompt as it was given."""
+        """The text that an echo begins with, for a prompt as it was given."""
         if isinstance(given, str):
             return given
         return self.codec.decode([token for token in given if token not in self.special])
@@ -83,7 +83,7 @@ class AnswerFormat:
         return {**self.head, "object": kind, "choices": written, "usage": self.usage(choices)}
 
     def chunk(self, index: int, state: ChoiceState) -> Json:
-        """The newest piece of an answer, in a stream."""
+        """A stream's chunk with the newest piece of an answer."""
         piece, begins = state.pieces[-1], not state.is_echoed
         offset = 0 if begins else len(state.echo) + len(state.text) - len(piece.text)
         choice: Json = {"index": index, "finish_reason": piece.finish}
@@ -100,19 +100,19 @@ class AnswerFormat:
         return self._chunk([choice])
 
     def first_chunk(self, index: int) -> Json:
-        """What a stream of a chat begins with: whose turn it is."""
+        """The first chunk of a chat's stream: the role."""
         delta = {"role": "assistant", "content": ""}
         return self._chunk(
             [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}]
         )
 
     def usage_chunk(self, choices: Sequence[ChoiceState]) -> Json:
-        """What a stream ends with where `stream_options.include_usage` is set."""
+        """The last chunk of a stream if `stream_options.include_usage` is set."""
         return self._chunk([]) | {"usage": self.usage(choices)}
 
     def usage(self, choices: Sequence[ChoiceState]) -> Json:
-        """Tokens read, a prompt of several choices once, and tokens generated, with those that end
-        an answer."""
+        """Tokens read, counting a prompt once for all its choices, and tokens generated, including
+        those that end an answer."""
         read = sum(len(choice.prompt) for choice in choices[:: self.request.n])
         generated = sum(len(choice.tokens) for choice in choices)
         return {
@@ -138,7 +138,7 @@ class AnswerFormat:
         return written
 
     def _log_probs(self, pieces: Sequence[Piece], offset: int) -> Json | None:
-        """The tokens with their log-probabilities; None where they are not asked for."""
+        """The tokens with their log-probabilities; None if they are not requested."""
         pieces = [piece for piece in pieces if piece.token is not None]
         if self.request.top is None or not pieces:
             return None
@@ -177,5 +177,5 @@ class AnswerFormat:
 
 
 def _finite(log_prob: float) -> float | None:
-    """As JSON has it; None for the first token of a text, which follows nothing."""
+    """A finite number for JSON; None for a text's first token, which has no log-probability."""
     return None if math.isnan(log_prob) else max(float(log_prob), LEAST)

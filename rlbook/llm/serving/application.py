@@ -46,12 +46,12 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """Which requests are allowed."""
 
-    key: str | None = None  # the API key; None: everybody who reaches the loopback interface
+    key: str | None = None  # the API key; None: anyone who reaches the loopback interface
     hosts: tuple[str, ...] | None = LOCAL_NAMES
-    """Names by which the server may be called; None for any. A page of another site, whose name
-    resolves to this machine, gives its own name away here."""
+    """Host names under which the server may be called; None for any. A page of another site whose
+    name resolves to this machine is detected by its own host name."""
 
 
 def create_application(served: ServedModel, engine: Engine, access: Access) -> FastAPI:
@@ -134,7 +134,7 @@ class _Handlers:
         return {**self.engine.status(), "fingerprint": self.served.fingerprint}
 
     async def weights(self, request: Request) -> Response:
-        """Reads the weights of a local folder into the model, between two answers."""
+        """Loads the weights of a local folder into the model, between two answers."""
         self._check_access(request)
         body = await _read_json(request)
         folder = body.get("folder") if isinstance(body, dict) else None
@@ -200,7 +200,7 @@ class _Handlers:
         return prompt
 
     def _chat_encoder(self, arguments: dict[str, Any]) -> Callable[[Any], Any]:
-        """How messages become token ids, with arguments for the chat template."""
+        """The function that turns messages into token ids, with arguments for the chat template."""
         if not arguments:
             return self.codec.encode_prompt
         codec = self.codec if isinstance(self.codec, ChatCodec) else chat_codec(self.codec)
@@ -214,7 +214,7 @@ class _Handlers:
     async def _answer(
         self, request: Request, asked: GenerationParameters, prompts: list[list[int]]
     ) -> Response:
-        """Submits one sequence for each prompt and choice, and answers with what they become."""
+        """Submits one sequence for each prompt and choice, and returns the answers."""
         feed: asyncio.Queue[tuple[int, list[Piece]]] = asyncio.Queue()
         sequences = self._sequences(asked, prompts, feed)
         try:
@@ -277,15 +277,15 @@ class _Handlers:
         return made
 
     def _sampling(self, asked: GenerationParameters, prompt: list[int]) -> SamplingRequest:
-        """How the tokens after a prompt are chosen. Raises BadRequestError where there is no room
-        for one."""
+        """The sampling of the tokens after a prompt. Raises BadRequestError if there is no room for
+        one."""
         context, size = self.served.context, self.codec.vocabulary_size
         room, wanted = context - len(prompt), asked.most_tokens
         if room < (1 if wanted is None else wanted):
             needs = f"the prompt has {len(prompt)} tokens"
             needs += "" if wanted is None else f" and the answer up to {wanted}"
             raise BadRequestError(
-                f"{needs}, and the model reads {context}", code="context_length_exceeded"
+                f"{needs}, but the model reads {context}", code="context_length_exceeded"
             )
         biases = []
         for name, bias in asked.logit_bias.items():
@@ -320,8 +320,8 @@ class _Handlers:
         sequences: list[GeneratedSequence],
         watch: asyncio.Task[None],
     ) -> AsyncIterator[tuple[int, Piece]]:
-        """The pieces of all choices as they come; stops generating them where nobody asks for the
-        next one any more."""
+        """Yields the pieces of all choices as they arrive; stops the generation if the consumer
+        stops."""
         left = len(choices)
         try:
             while left:
@@ -344,7 +344,8 @@ class _Handlers:
 def _receiver(
     feed: asyncio.Queue[tuple[int, list[Piece]]], index: int, stream: bool
 ) -> Callable[[Piece], None]:
-    """Puts the pieces of an answer into the feed: each of a stream at once, else all together."""
+    """Puts the pieces of an answer into the queue: each of a stream immediately, otherwise all
+    together."""
     held: list[Piece] = []
 
     def receive(piece: Piece) -> None:
@@ -357,7 +358,7 @@ def _receiver(
 
 
 def _failure(piece: Piece) -> tuple[int, str, str]:
-    """Status, message and type of an answer that did not come to its end."""
+    """Status, message and type of an answer that failed."""
     if piece.finish == "abort":
         return 503, "the server is shutting down", "service_unavailable"
     return 500, piece.text, "server_error"
@@ -399,8 +400,8 @@ def _event(content: Json) -> str:
 async def _in_thread(
     function: Callable[[Any], Any], given: object, param: str, *, first: bool = False
 ) -> Any:
-    """What a function of the tokenizer makes of what a request says, computed beside the server's
-    own thread."""
+    """Runs a function of the tokenizer on a request's content in a thread beside the server's
+    own."""
     try:
         found = await asyncio.to_thread(function, given)
     except ValueError as error:
@@ -409,7 +410,7 @@ async def _in_thread(
 
 
 async def _read_json(request: Request) -> object:
-    """The body of a request."""
+    """Parses the body of a request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a page of another site can send other types unasked
         raise BadRequestError(f"the content type must be application/json, got {kind[:60]!r}")

@@ -1,10 +1,10 @@
-"""What went wrong between a client and a server of OpenAI's protocol, in a sentence."""
+"""Errors between a client and a server of OpenAI's protocol, in a sentence."""
 
 from __future__ import annotations
 
 
 def server_complaint(error: Exception, where: str, *, timeout: float | None = None) -> str:
-    """What the server, or the way to it, is at fault with.
+    """The error of the server, or of the connection to it.
 
     Args:
         error: what OpenAI's client raised, or what its answer could not be used for.
@@ -20,4 +20,4 @@ def server_complaint(error: Exception, where: str, *, timeout: float | None = No
         return f"{where} does not answer within {timeout:g} seconds"
     if isinstance(error, openai.APIConnectionError):
         return f"{where} cannot be reached"
-    return f"{where} gives no answer that can be used: {error}"[:300]
+    return f"{where} gives an unusable answer: {error}"[:300]

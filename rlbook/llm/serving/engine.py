@@ -45,7 +45,7 @@ class QueueFullError(Exception):
 
 
 class StoppedError(Exception):
-    """The engine takes no more sequences."""
+    """The engine accepts no more sequences."""
 
 
 class TopToken(NamedTuple):
@@ -56,7 +56,7 @@ class TopToken(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What one step adds to an answer."""
+    """The addition of one step to an answer."""
 
     text: str  # may be empty: half a character, or the beginning of a stop text
     token: int | None = None
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """How the tokens of a sequence are chosen; `sampling.stop` ends it, too."""
+    """The sampling settings of a sequence; `sampling.stop` ends it, too."""
 
     sampling: Sampling = field(default_factory=Sampling)
     max_new_tokens: int = 16
@@ -82,7 +82,7 @@ class SamplingRequest:
 
 
 class GeneratedSequence:
-    """An answer in the making.
+    """An answer being generated.
 
     Args:
         prompt: token ids, at least one.
@@ -111,7 +111,7 @@ class GeneratedSequence:
 
     @property
     def longest(self) -> int:
-        """How many tokens prompt and answer may have together."""
+        """The maximum number of tokens of prompt and answer together."""
         return len(self.prompt) + self.asked.max_new_tokens
 
 
@@ -139,7 +139,7 @@ class Engine:
         self.max_batch, self.max_waiting, self.cache_tokens = max_batch, max_waiting, cache_tokens
         self.deliver: Callable[[list[tuple[GeneratedSequence, Piece]]], None] = deliver_at_once
         self.answered = self.generated = 0
-        """Sequences that have ended by themselves, and tokens."""
+        """The numbers of sequences that have ended by themselves, and of tokens."""
         self._changed = threading.Condition()
         self._waiting: deque[GeneratedSequence] = deque()
         self._running: list[GeneratedSequence] = []
@@ -155,7 +155,7 @@ class Engine:
         self._thread.start()
 
     def submit(self, sequences: Sequence[GeneratedSequence]) -> None:
-        """Puts sequences into the queue, all of them or none.
+        """Queues sequences, all of them or none.
 
         Raises:
             QueueFullError: there is no room for all.
@@ -167,22 +167,22 @@ class Engine:
             idle = max(0, self.max_batch - len(self._running))
             if len(self._waiting) + len(sequences) > self.max_waiting + idle:
                 raise QueueFullError(
-                    f"{len(self._waiting)} sequences are waiting, and {self.max_waiting} may; try"
-                    " again later"
+                    f"{len(self._waiting)} sequences are waiting, the most allowed is "
+                    f"{self.max_waiting}; try again later"
                 )
             self._waiting += sequences
             self._changed.notify()
 
     def abort(self, sequences: Iterable[GeneratedSequence]) -> None:
-        """Drops sequences that nobody waits for any more; those that have ended stay as they
-        are."""
+        """Drops sequences that are no longer wanted; those that have ended are not changed."""
         with self._changed:
             self._aborted |= {one for one in sequences if one.finish is None}
             self._changed.notify()
 
     def between_answers(self, task: Callable[[], Any]) -> Future[Any]:
         """Runs a function in the engine's thread once the running sequences have ended; the waiting
-        ones are generated after it. For changes of the weights: no answer is of two models."""
+        ones are generated after it. It is for changing the weights, so that no answer mixes two
+        models."""
         future: Future[Any] = Future()
         with self._changed:
             if self._closed:
@@ -192,7 +192,7 @@ class Engine:
         return future
 
     def stop(self, grace: float) -> None:
-        """Takes no more sequences, lets those that are there end for `grace` seconds, aborts the
+        """Accepts no more sequences, lets the present ones finish for `grace` seconds, aborts the
         rest, and ends the thread."""
         with self._changed:
             self._closed = True
@@ -204,7 +204,7 @@ class Engine:
         self._thread.join()
 
     def status(self) -> dict[str, int]:
-        """Counts: sequences that run and that wait, that were answered, tokens generated."""
+        """Counts: running and waiting sequences, answered ones, and generated tokens."""
         with self._changed:
             return {
                 "running": len(self._running),
@@ -265,7 +265,7 @@ class Engine:
         return gone
 
     def _admit(self) -> list[GeneratedSequence]:
-        """Takes sequences from the queue, in its order, as many as there is room for."""
+        """Takes sequences from the queue, in order, as long as there is room."""
         new: list[GeneratedSequence] = []
         there = [one for one in self._running if one.finish is None]
         longest = max((one.longest for one in there), default=0)
@@ -301,8 +301,8 @@ class Engine:
 
     @torch.inference_mode()
     def _score_prompts(self, new: list[GeneratedSequence]) -> list[tuple[GeneratedSequence, Piece]]:
-        """Reads the prompts whose log-probabilities are asked for, and ends the sequences that ask
-        for nothing else."""
+        """Reads the prompts whose log-probabilities are requested, and ends the sequences that
+        request nothing else."""
         for one in new:
             if one.asked.scores_prompt:
                 one.scored += _prompt_pieces(self.model, one.prompt, one.asked.top)
@@ -313,7 +313,7 @@ class Engine:
         return [(one, Piece("", finish="length")) for one in ended]
 
     def _remove(self, batch: RunningBatch, logits: Tensor, rows: list[int]) -> Tensor:
-        """Takes ended sequences out of the batch. Returns the logits of the rest."""
+        """Removes ended sequences from the batch. Returns the logits of the others."""
         if not rows:
             return logits
         order = batch.remove(rows)
@@ -332,7 +332,7 @@ class Engine:
     def _fail(
         self, error: Exception, new: list[GeneratedSequence]
     ) -> list[tuple[GeneratedSequence, Piece]]:
-        """Ends every sequence in the batch after an error in it."""
+        """Ends every sequence in the batch after an error."""
         said = f"the answer cannot be generated: {str(error)[:200] or type(error).__name__}"
         lost = list(dict.fromkeys(one for one in (*self._running, *new) if one.finish is None))
         for one in lost:
@@ -371,7 +371,7 @@ class Engine:
         return pieces
 
     def _scores(self, logits: Tensor, sampling: Sampling, rows: list[int]) -> np.ndarray:
-        """Modified logits of rows that are sampled alike, [n, V]."""
+        """Modified logits of rows with the same sampling settings, [n, V]."""
         own, members = logits[rows], [self._running[row] for row in rows]
         for place, one in enumerate(members):
             for token, bias in one.asked.logit_bias:
@@ -385,7 +385,7 @@ class Engine:
     def _extend(
         self, one: GeneratedSequence, token: int, log_prob: float, top: tuple[TopToken, ...]
     ) -> Piece:
-        """Appends a token to a sequence, and finds out whether that ends it."""
+        """Appends a token to a sequence, and checks whether that ends it."""
         self.generated += 1
         one.tokens.append(token)
         if one.seen is not None:
@@ -406,15 +406,15 @@ class Engine:
 
 
 def deliver_at_once(pieces: list[tuple[GeneratedSequence, Piece]]) -> None:
-    """Hands each piece to its sequence's receiver."""
+    """Passes each piece to its sequence's receiver."""
     for one, piece in pieces:
         one.receive(piece)
 
 
 def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> list[Piece]:
     """The tokens of a prompt, each with its log-probability after those before it, at temperature
-    1. The prompt is read in parts, because logits of all its places take more memory than its
-    cache."""
+    1. The prompt is read in parts, because the logits of all its positions take more memory than
+    its cache."""
     from transformers import DynamicCache
 
     cache: Any = DynamicCache()
@@ -432,7 +432,7 @@ def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> lis
 
 
 def _top_tokens(scores: np.ndarray, count: int) -> tuple[TopToken, ...]:
-    """The `count` most likely tokens of scores [V], the likeliest first."""
+    """The `count` most likely tokens of scores [V], the most likely first."""
     if not count:
         return ()
     shifted = scores - scores.max()
@@ -442,7 +442,7 @@ def _top_tokens(scores: np.ndarray, count: int) -> tuple[TopToken, ...]:
 
 
 def cache_tokens_of(model: LanguageModel, share: float = 0.5) -> int:
-    """How many tokens the KV cache may hold in a share of this machine's memory.
+    """The number of tokens that the KV cache may hold in a fraction of this machine's memory.
 
     Raises:
         RequestError: there is no room for one.
@@ -457,5 +457,7 @@ def cache_tokens_of(model: LanguageModel, share: float = 0.5) -> int:
         room = torch.cuda.mem_get_info(weight.device)[0]
     count = int(room * share) // size
     if count < 1:
-        raise RequestError(f"a token of the KV cache needs {size:,} bytes, and there are {room:,}")
+        raise RequestError(
+            f"a token of the KV cache needs {size:,} bytes, but only {room:,} are available"
+        )
     return count

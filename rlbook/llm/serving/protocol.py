@@ -1,4 +1,4 @@
-"""OpenAI's requests, checked: what a body may say, and one sentence where it says something else.
+"""OpenAI's requests, validated: what a body may contain, and one sentence for anything else.
 
 A name that changes the answer and is not supported here is refused; one that has no bearing on it,
 such as `user`, is ignored. `top_k`, `min_p`, `repetition_penalty`, `stop_token_ids`, `ignore_eos`,
@@ -21,7 +21,7 @@ IGNORED = frozenset(
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention"
     " parallel_tool_calls".split()
 )
-"""Names without bearing on the answer."""
+"""Parameters without effect on the answer."""
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "none"),
@@ -37,14 +37,14 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
 }
-"""Names of the protocol that are refused, and the values that ask for nothing; a completion may
-have an echo all the same."""
+"""Unsupported parameters of the protocol, and their neutral values; a completion may still have an
+echo."""
 
 UNIONS = {
     "prompt": "a text, a list of texts, a list of token ids, or a list of such lists",
     "stop": "a text, or a list of texts",
 }
-"""What may stand where there are several possibilities."""
+"""The description of parameters that accept several types."""
 
 
 class BadRequestError(ValueError):
@@ -69,7 +69,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationParameters(BaseModel):
-    """What both kinds of request may say of the generation."""
+    """The generation parameters that both kinds of request share."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -93,22 +93,22 @@ class GenerationParameters(BaseModel):
     return_token_ids: StrictBool = False
 
     usual_tokens: ClassVar[int | None] = None
-    """The limit on an answer where the request states none, as OpenAI has it; None: the model's."""
+    """The default token limit of an answer, as in OpenAI's API; None: the model's."""
 
     @property
     def stop_texts(self) -> tuple[str, ...]:
-        """The stop texts, which are not empty."""
+        """The stop texts; none of them is empty."""
         return tuple([self.stop] if isinstance(self.stop, str) else self.stop)
 
     @property
     def most_tokens(self) -> int | None:
-        """The limit on an answer; None where the request states none."""
+        """The token limit of an answer; None if the request states none."""
         return self.max_tokens
 
     @property
     def top(self) -> int | None:
-        """How many of the most likely tokens to report; None where no log-probabilities are
-        asked for."""
+        """How many of the most likely tokens to report; None if no log-probabilities are
+        requested."""
         raise NotImplementedError
 
 
@@ -152,13 +152,14 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The content, its parts one after the other."""
+        """The content, its parts concatenated."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content)
 
     def plain(self) -> dict[str, str]:
-        """As chat templates read it, where a developer's text is the system text."""
+        """The message in the form that chat templates read, where a developer's text is the system
+        text."""
         return {"role": "system" if self.role == "developer" else self.role, "content": self.text}
 
 
@@ -184,7 +185,8 @@ Parsed = TypeVar("Parsed", bound=GenerationParameters)
 
 
 def parse_request(body: object, kind: type[Parsed]) -> Parsed:
-    """A request from the JSON of its body. A value of null is as if its name was not there.
+    """Parses a request from the JSON of its body. A value of null is treated as if its name were
+    absent.
 
     Raises:
         BadRequestError: one sentence: what, which value, what is allowed.
@@ -215,7 +217,7 @@ def parse_request(body: object, kind: type[Parsed]) -> Parsed:
 
 
 def _first_mistake(error: ValidationError) -> BadRequestError:
-    """The first complaint of pydantic, as a sentence."""
+    """pydantic's first error as a sentence."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"] if not str(part).endswith("]")]
     name = ".".join(part for part in place if part not in ("str", "constrained-str")) or "the body"

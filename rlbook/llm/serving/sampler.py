@@ -1,4 +1,4 @@
-"""A server as the sampler of a run: it writes the completions of each round, and the learner's
+"""A server as the sampler of a run: it generates the completions of each round, and the learner's
 policy learns from them.
 
     before a round: the learner's weights → a folder → POST /rlbook/weights
@@ -50,7 +50,7 @@ class RemoteSampler:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self.loaded: list[object] | None = None
-        """The signature of the weights that the server has."""
+        """The signature of the weights on the server."""
         self.fingerprint: str | None = None
         self.model: str | None = None
         self.rules: TokenRules | None = None
@@ -59,20 +59,20 @@ class RemoteSampler:
         """A copy of an agent samples by itself: only training asks the server."""
 
     def bind_env(self, env: VectorEnv) -> RemoteSampler:
-        """The sampler for a vector environment of tokens. Raises RequestError for another one."""
+        """The sampler for a vector environment of tokens. Raises RequestError for any other."""
         rules = getattr(env.unwrapped, "rules", None)
         if not isinstance(rules, TokenRules):
-            raise RequestError("sampler writes completions, so it needs a token environment")
+            raise RequestError("sampler generates completions, so it needs a token environment")
         self.rules = rules
         return self
 
     def acting_state(self) -> RemoteActingState:
-        """Acts in a round of episodes."""
+        """The acting state for a round of episodes."""
         assert self.rules is not None
         return RemoteActingState(self, self.rules)
 
     def check(self) -> None:
-        """Raises RequestError unless a server answers that can be given weights."""
+        """Raises RequestError unless a server responds that accepts weights."""
         with self._client(retries=0) as client:
             try:
                 self._find_model(client)
@@ -81,7 +81,7 @@ class RemoteSampler:
                 raise RequestError(self._complaint(error)) from None
 
     def load_weights(self, policy: LanguageModelPolicy) -> None:
-        """Gives the server the policy's weights, if they have changed.
+        """Sends the policy's weights to the server, if they have changed.
 
         Raises:
             TrainingError: it does not take them.
@@ -140,29 +140,29 @@ class RemoteSampler:
     def _check_answer(self, answer: Completion, count: int) -> None:
         if answer.system_fingerprint != self.fingerprint:
             raise TrainingError(
-                f"sampler: the server at {self.url} answers with weights that this run has not given"
-                " it; a server samples for one run"
+                f"sampler: the server at {self.url} uses weights that this run did not send; a "
+                "server can sample for one run only"
             )
         for choice in answer.choices:
             tokens = (choice.model_extra or {}).get("token_ids")
             said = None if choice.logprobs is None else choice.logprobs.token_logprobs
             if not tokens or said is None or len(said) != len(tokens):
                 raise TrainingError(
-                    f"sampler: the server at {self.url} answers without token ids and their"
-                    " log-probabilities"
+                    f"sampler: the server at {self.url} returned no token ids with "
+                    "log-probabilities"
                 )
         if len(answer.choices) != count:
             raise TrainingError(
-                f"sampler: the server at {self.url} gives {len(answer.choices)} answers to"
-                f" {count} prompts"
+                f"sampler: the server at {self.url} returned {len(answer.choices)} answers to "
+                f"{count} prompts"
             )
 
     def _find_model(self, client: OpenAI) -> None:
-        """Finds out how the server calls its model."""
+        """Asks the server for the name of its model."""
         if self.model is None:
             names = [model.id for model in client.models.list()]
             if len(names) != 1:
-                raise ValueError(f"it has {len(names)} models, and a sampler must have one")
+                raise ValueError(f"it has {len(names)} models, but a sampler must have exactly one")
             self.model = names[0]
 
     def _client(self, retries: int = RETRIES) -> Any:
@@ -180,23 +180,24 @@ class RemoteSampler:
         return self.url.removesuffix("/v1")
 
     def _complaint(self, error: Exception) -> str:
-        """What went wrong with the server, in a sentence."""
+        """The server's error in a sentence."""
         import openai
 
         where = f"sampler: the server at {self.url}"
         if isinstance(error, openai.NotFoundError):
             return (
-                f"{where} has no /rlbook/weights, so it cannot follow the policy (rlbook serve can)"
+                f"{where} has no /rlbook/weights, so its weights cannot be updated (rlbook serve "
+                "supports this)"
             )
         return server_complaint(error, where)
 
 
 class RemoteActingState:
-    """What a policy acts with where a server samples: completions that were asked for at the first
-    step of a round, and are written token by token."""
+    """The acting state of a policy whose completions a server samples: they are requested at the
+    first step of a round, and output token by token."""
 
     remote: ClassVar[bool] = True
-    """Whether another program samples: of several processes that train, one asks it."""
+    """Whether another program samples: among several training processes, one asks it."""
 
     def __init__(self, sampler: RemoteSampler, rules: TokenRules) -> None:
         self.sampler, self.rules = sampler, rules
@@ -213,13 +214,13 @@ class RemoteActingState:
         obs: Mapping[str, np.ndarray],
         rng: np.random.Generator | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The next token [N] and its log-probability [N] under what it was drawn from; 0 after the
-        end of a completion.
+        """The next token [N] and its log-probability [N] under the distribution that it was sampled
+        from; 0 after the end of a completion.
 
         Raises:
             TrainingError: the server fails.
         """
-        assert rng is not None, "the most likely tokens are the policy's own business"
+        assert rng is not None, "the policy computes the most likely tokens itself"
         shown = [
             row[:length].tolist() for row, length in zip(obs["tokens"], obs["length"], strict=True)
         ]
@@ -242,12 +243,12 @@ class RemoteActingState:
         return tokens, log_prob
 
     def _goes_on(self, row: int, text: list[int]) -> bool:
-        """Whether the completion that is known goes on from this text."""
+        """Whether the stored completion continues this text."""
         known = self.texts[row]
         return len(text) < len(known) and known[: len(text)] == text
 
     def _has_ended(self, row: int, text: list[int]) -> bool:
-        """Whether the environment writes nothing more after this text."""
+        """Whether the environment adds nothing more to this text."""
         written = text[self.starts[row] :]
         return bool(written) and (
             written[-1] in self.rules.codec.ends
@@ -286,7 +287,7 @@ class RemoteActingState:
             self.log_probs[row] = [*before, *log_probs]
 
     def state_dict(self) -> State:
-        """The completions of a round that has begun."""
+        """The completions of the round in progress."""
         if not self.starts:
             return {}
         counts = [len(text) for text in self.texts]

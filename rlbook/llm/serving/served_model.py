@@ -1,4 +1,4 @@
-"""The model that a server answers with: its name, its tokenizer, and new weights for it."""
+"""The model of a server: its name, its tokenizer, and loading new weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlbook.llm.tokenizers.tokenizer import Codec
 
 @dataclass
 class ServedModel:
-    """A causal language model and what is known of it."""
+    """A causal language model and its metadata."""
 
     model: Any
     codec: Codec
@@ -28,7 +28,7 @@ class ServedModel:
 
     @torch.no_grad()
     def load_weights(self, folder: str) -> None:
-        """Replaces the weights by those of a Hugging Face folder, all of them or none.
+        """Replaces the weights with those of a Hugging Face folder, all of them or none.
 
         Raises:
             ValueError: the folder holds no model, or one of other names or shapes.

@@ -1,5 +1,5 @@
-"""Runs the application until a signal ends it: the socket, the checks of who may listen where, and
-an orderly end."""
+"""Runs the application until a signal ends it: the socket, the checks of the address and its
+access, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_KEY = 16  # characters
 
 
 def access_for(host: str, key: str | None) -> Access:
-    """Who may ask a server that listens at an address.
+    """The access rules of a server that listens at an address.
 
     Raises:
         RequestError: another address than loopback without a key, or a key that is easily guessed.
@@ -44,7 +44,7 @@ def access_for(host: str, key: str | None) -> Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -54,8 +54,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one. Raises RequestError where that is not
-    possible."""
+    """A listening socket; port 0 takes a free one. Raises RequestError if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)
@@ -66,14 +65,14 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL that clients are given as `base_url`."""
+    """The URL that clients use as `base_url`."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
 def create_server(served: ServedModel, engine: Engine, access: Access) -> uvicorn.Server:
     """A server whose `run(sockets=[listening])` answers requests until SIGINT or SIGTERM, which is
-    raised again once the answers that are being generated have ended, or have had `GRACE` seconds.
+    raised again once the answers being generated have ended, or after `GRACE` seconds.
 
     In another thread than the main one, `should_exit = True` is the signal.
     """
@@ -106,8 +105,8 @@ def _lifespan(engine: Engine) -> Callable[[FastAPI], AbstractAsyncContextManager
 
 
 class _OrderlyServer(uvicorn.Server):
-    """Lets the engine end its sequences before connections are closed, so that every request has an
-    answer."""
+    """Lets the engine finish its sequences before connections are closed, so that every request
+    gets an answer."""
 
     def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
         super().__init__(config)

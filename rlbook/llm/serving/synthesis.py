@@ -43,7 +43,7 @@ UNKNOWN_TEMPLATE = (
     "Question: {question}\n\n{options}\n\nIs option {label} right? Reason step by step, and end"
     " with yes or no."
 )
-"""Where a row names no answer."""
+"""Used if a row states no answer."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class OptionTask:
     right: bool | None  # None where the row names no answer
 
     def prompt(self, template: str | None) -> str:
-        """What the server is asked."""
+        """The prompt for the server."""
         usual = UNKNOWN_TEMPLATE if self.right is None else TEMPLATE
         lines = [f"{one}. {text}" for one, text in zip(self.labels, self.texts, strict=True)]
         fields = {
@@ -73,7 +73,7 @@ class OptionTask:
 
 @dataclass(frozen=True)
 class SynthesisOptions:
-    """How the server is asked."""
+    """The settings of the requests."""
 
     server: str  # its URL
     model: str | None = None  # None: the only one that it has
@@ -88,7 +88,7 @@ class SynthesisOptions:
 
 @dataclass
 class SynthesisResult:
-    """What came of it."""
+    """The result of a synthesis."""
 
     total: int  # options in the rows
     kept: int  # whose keys were in the file before
@@ -158,7 +158,7 @@ def synthesize(
     options: SynthesisOptions,
     tell: Callable[[str], object] = lambda said: None,
 ) -> SynthesisResult:
-    """Asks for the reasoning of every option whose key the file does not have.
+    """Requests the reasoning for every option whose key the file does not have.
 
     Args:
         rows: JSON Lines, a JSON array, Parquet or a `datasets` folder.
@@ -184,7 +184,7 @@ def synthesize(
 
 
 def _lock_file(path: Path) -> IO[bytes]:
-    """The file, which no other process may write meanwhile."""
+    """The file, locked against other processes."""
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b")
     except OSError as error:
@@ -198,7 +198,8 @@ def _lock_file(path: Path) -> IO[bytes]:
 
 
 def _written_keys(file: IO[bytes], path: Path) -> set[str]:
-    """The keys in the file; half a line at its end, of a run that was killed, is taken off."""
+    """The keys in the file; a partial line at its end, left by a run that was killed, is
+    removed."""
     keys: set[str] = set()
     end = 0
     for number, line in enumerate(file, 1):
@@ -223,7 +224,7 @@ async def _ask_all(
     result: SynthesisResult,
     tell: Callable[[str], object],
 ) -> None:
-    """Asks for every task, at most `concurrency` at a time, and appends each answer at once."""
+    """Requests every task, at most `concurrency` at a time, and appends each answer immediately."""
     import openai
 
     semaphore, start, lost = asyncio.Semaphore(options.concurrency), time.monotonic(), False
@@ -275,7 +276,7 @@ async def _ask_all(
 async def _ask_one(
     client: AsyncOpenAI, model: str, task: OptionTask, options: SynthesisOptions
 ) -> dict[str, Any]:
-    """The line of one option."""
+    """The output line of one option."""
     noise = hashlib.sha256(f"{options.seed}/{task.key}".encode()).digest()
     answer = await client.chat.completions.create(
         model=model,

@@ -25,7 +25,7 @@ TASKS: dict[str, type[Task]] = {
 }
 
 RECORDED = "rlbook/"
-"""In front of a task's name in the `data_source` of the rows that `rlbook record` writes."""
+"""The prefix of a task's name in the `data_source` of the rows that `rlbook record` writes."""
 
 
 def recorded_task(source: object) -> type[Task] | None:

@@ -58,16 +58,16 @@ class CountdownTask(Task):
 
 @lru_cache(maxsize=2**16)
 def _can_be_completed(prompt: str, beginning: str) -> bool:
-    """Whether a right expression begins so."""
+    """Whether a correct expression begins with this text."""
     numbers = list(map(int, prompt.split(":")[0].split(",")))
     found = _continuations(beginning, numbers)
     return any(CountdownTask.score_recorded(prompt, "", text) for text in found)
 
 
 def _continuations(beginning: str, numbers: list[int]) -> Iterator[str]:
-    """Texts that begin so and use each number once. A right expression is among them if there is
-    one: without the redundant parentheses of what follows the beginning, it is still right. Not all
-    texts are valid."""
+    """Texts that begin so and use each number once. A correct expression is among them if there is
+    one: without redundant parentheses after the beginning, it is still correct. Not all texts are
+    valid."""
     before = beginning.rstrip("0123456789")
     unfinished = beginning.removeprefix(before)
     left = numbers.copy()
@@ -86,7 +86,7 @@ def _continuations(beginning: str, numbers: list[int]) -> Iterator[str]:
 
 
 def _before_number(text: str, left: list[int], depth: int) -> Iterator[str]:
-    """The continuations where a number follows, after as many parentheses as can be necessary."""
+    """The continuations with a number next, after as many parentheses as can be necessary."""
     for opened in range(len(left)):
         for number in set(left):
             after = f"{text}{'(' * opened}{number}"
@@ -94,8 +94,8 @@ def _before_number(text: str, left: list[int], depth: int) -> Iterator[str]:
 
 
 def _after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
-    """The continuations where some of the `depth` open parentheses are closed and a sign follows, or
-    the end."""
+    """The continuations in which some of the `depth` open parentheses are closed, followed by a
+    sign or the end."""
     if not left:
         yield text + ")" * depth
         return

@@ -22,7 +22,7 @@ COUNT = 8192
 OPEN, CLOSE = "<think>", "</think>"
 DIGITS = "0123456789"
 SCRIPTS = {"digits": DIGITS, "latin": "abcdefghij", "greek": "αβγδεζηθικ"}
-"""What 0 to 9 are written with."""
+"""The characters for the digits 0 to 9."""
 TO_DIGITS = {
     ord(letter): digit
     for letters in SCRIPTS.values()
@@ -93,8 +93,8 @@ class ReasoningTask(Task):
         return float(final_answer(text) == answer)
 
     def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
-        """A step is one sum, with the comma or tag after it; it is right if it is the sum of so many
-        terms, whatever stands before it. The answer is the last step."""
+        """A step is one sum, with the comma or tag after it; it is right if it is the sum of so
+        many terms, whatever precedes it. The answer is the last step."""
         thoughts, close, _ = text.partition(CLOSE)
         sums = [self._last_digits(number) for number in accumulate(_terms(prompt))]
         found: list[tuple[int, float]] = []

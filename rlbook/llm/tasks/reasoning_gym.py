@@ -26,7 +26,7 @@ RUNS_WHAT_IS_WRITTEN = frozenset(
         "composite",
     }
 )
-"""Generators whose score calls Python's `eval`, or sympy's, on the completion; "composite" may
+"""Generators whose score calls Python's or sympy's `eval` on the completion; "composite" may
 contain any of them."""
 SIZE = Kind(
     f"an integer from {HELD_OUT + 1} to 100000",
@@ -69,8 +69,8 @@ class ReasoningGymTask(Task):
             raise ValueError(f"dataset: reasoning-gym has no generator {dataset!r}{hint}")
         if dataset in RUNS_WHAT_IS_WRITTEN:
             raise ValueError(
-                f"dataset: the score of {dataset!r} would run what a model has written as Python,"
-                " so it is not offered"
+                f"dataset: the score of {dataset!r} would run a completion as Python code, so it "
+                "is not offered"
             )
         try:
             self.data = create_dataset(dataset, size=size, seed=SPLIT_SEED, **settings or {})
@@ -87,8 +87,8 @@ class ReasoningGymTask(Task):
         if len(self.entries) <= HELD_OUT:
             few = f"only {len(self.entries)} different problems among {size}"
             raise ValueError(
-                f"dataset: {dataset!r} gives {few}, and {HELD_OUT} are held out; ask for a larger"
-                " size"
+                f"dataset: {dataset!r} gives {few}, but {HELD_OUT} are held out; ask for a "
+                "larger size"
             )
         super().__init__()
 

@@ -30,7 +30,8 @@ from rlbook.llm.tasks.task import SPLIT_SEED, Task, draw_numbers
 
 QUERIES, CANDIDATES, SHOTS = 1_024, 64, 2
 LEVELS = ("0123456789", "abcdefghij", "ABCDEFGHIJ", "KLMNOPQRST")
-"""How the levels 0 to 9 of each feature are written; two features of the text, two of the image."""
+"""The characters for the levels 0 to 9 of each feature: two features of the text, two of the
+image."""
 TEXT = 2
 LAST, EARLIER, REDUNDANCY, ALIKE = 0.6, 0.4, 0.3, 0.63
 WORDS = tuple(f"<{i:02d}>" for i in range(CANDIDATES))
@@ -124,7 +125,7 @@ def pair_scores(prompt: str) -> NDArray[np.float64]:
 
 @functools.cache
 def _alike_candidates() -> NDArray[np.float64]:
-    """By how much each pair of candidates is more alike than is usual: [64, 64]."""
+    """How much more similar each pair of candidates is than average: [64, 64]."""
     others = candidates()
     return similarity(others[:, None], others[None]) - ALIKE
 

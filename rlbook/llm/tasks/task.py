@@ -40,12 +40,12 @@ class Task(ABC):
 
     name: str
     characters: str = ""
-    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those
-    of the prompts and the demonstrations."""
+    """All characters that prompts, answers and completions may contain: the vocabulary. Empty:
+    those of the prompts and the demonstrations."""
     words: tuple[str, ...] = ()
-    """What is one token although it has several characters, such as "<think>"."""
+    """Sequences of several characters that are one token, such as "<think>"."""
     shared: bool = False
-    """Whether `build_task` gave it to everybody, so that nothing in it may change."""
+    """Whether `build_task` shares the instance, so that it must not be changed."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SPLIT_SEED)
@@ -91,7 +91,7 @@ class Task(ABC):
         Raises:
             ValueError: a text of this task has no steps.
         """
-        raise ValueError(f"task {self.name!r} has no steps that could be judged")
+        raise ValueError(f"task {self.name!r} has no reasoning steps to judge")
 
     def columns(self, prompt: str) -> Mapping[str, object]:
         """Further metadata of `prompt` for rewards, by name."""

@@ -50,8 +50,8 @@ def pad(
 
 
 def truncate(row: Sequence[int], length: int, *, side: str = "right") -> list[int]:
-    """At most `length` ids of a row; the rest is cut off at one side: the right loses the question
-    of a prompt, the left its beginning."""
+    """At most `length` ids of a row, cut off on one side: cutting the right loses the question of a
+    prompt, the left its beginning."""
     check("side", side, _sides)
     check("length", length, at_least(0))
     return list(row[:length] if side == "right" else row[max(0, len(row) - length) :])

@@ -35,7 +35,7 @@ def count_pairs(words: Mapping[tuple[str, ...], int]) -> Counter[Pair]:
 
 
 def merge_pair(symbols: Sequence[str], pair: Pair) -> tuple[str, ...]:
-    """The symbols with each occurrence of the pair, from the left, as one."""
+    """The symbols with each occurrence of the pair, from the left, merged into one."""
     merged: list[str] = []
     for symbol in symbols:
         if merged and (merged[-1], symbol) == pair:
@@ -62,7 +62,7 @@ def learn_merges(words: Mapping[str, int], merges: int) -> list[Pair]:
 
 
 class Merges(NamedTuple):
-    """What a BPE trainer learns."""
+    """The result of BPE training."""
 
     vocabulary: dict[str, int]  # token → id
     merges: list[Pair]  # in the order in which they are applied
@@ -134,8 +134,8 @@ def train_bpe(
 def apply_merges(
     word: Sequence[str], merges: Sequence[Pair], *, end_of_word: str = ""
 ) -> tuple[str, ...]:
-    """The tokens of one word, or of its symbols: of the pairs in it the one that was learned first
-    is merged, until none is left."""
+    """The tokens of one word, or of its symbols: among its pairs the one that was learned first is
+    merged, until none is left."""
     rank = {pair: place for place, pair in enumerate(merges)}
     symbols = (*word[:-1], word[-1] + end_of_word) if word else ()
     while True:
@@ -147,7 +147,7 @@ def apply_merges(
 
 def byte_characters() -> list[str]:
     """A visible character for each of the 256 bytes, as in GPT-2: the byte's own Latin-1 character
-    where that is visible, and for the other 68 those from code point 256 on ("Ġ" is the blank)."""
+    if that is visible, and for the other 68 those from code point 256 on ("Ġ" is the space)."""
     visible = {
         *range(ord("!"), ord("~") + 1),
         *range(ord("¡"), ord("¬") + 1),

@@ -39,8 +39,7 @@ R1_ZERO_TEMPLATE = (
     "{% if add_generation_prompt %} Assistant:{% endif %}"
 )
 PLAIN = "plain"
-"""In place of a template: the texts one after the other, as for a model that has never seen a
-chat."""
+"""In place of a template: the concatenated texts, for a model that has never seen a chat."""
 _RESERVED = (
     "messages",
     "tokenize",
@@ -176,9 +175,7 @@ def check_arguments(given: Mapping[str, Any], template: str | None) -> None:
     know."""
     for name in given:
         if template is None:
-            raise ValueError(
-                f"template_arguments: there is no chat template here that would use {name!r}"
-            )
+            raise ValueError(f"template_arguments: there is no chat template here to use {name!r}")
         names = set(
             re.findall(
                 r"[A-Za-z_]\w*", " ".join(re.findall(r"\{[{%](.*?)[%}]\}", template, re.DOTALL))

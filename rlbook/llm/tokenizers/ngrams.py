@@ -47,7 +47,8 @@ class NgramModel:
         self.words: frozenset[str] = frozenset()
 
     def fit(self, sentences: Sequence[Sequence[str]]) -> NgramModel:
-        """Counts the n-grams of sentences, each with an end, after those counted before."""
+        """Counts the n-grams of sentences, each with an end, in addition to those counted
+        before."""
         self.words |= {END}.union(*sentences)
         for sentence in sentences:
             for word, history in self._events(sentence):
@@ -67,8 +68,9 @@ class NgramModel:
         return (seen[word] + self.k) / total if total else 0.0
 
     def _interpolate(self, word: str, history: tuple[str, ...]) -> float:
-        """λ of this history, and the rest of the shorter one; of the empty one, all words alike. A
-        history that was never seen says nothing, so the shorter one has all of it."""
+        """λ for this history, plus the remaining weight for the shorter one; for the empty history,
+        the uniform distribution. A history that was never seen has weight 0, so the shorter one
+        gets all of it."""
         shorter = self._interpolate(word, history[1:]) if history else 1.0 / len(self.words)
         seen = self.counts.get(history)
         if seen is None or self.interpolation is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<bos>", "<eos>", "<unk>"
 CHARACTERS = "0123456789+=abcdefghij"
-"""Those of the built-in tasks, which share a vocabulary."""
+"""The characters of the built-in tasks, which share a vocabulary."""
 IDS = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *CHARACTERS])}
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
@@ -43,8 +43,8 @@ TEMPLATE_LIMIT, RENDERED_LIMIT = (
     2**24,
 )
 LONGEST = 4096
-"""Tokens of a text for a model that states no limit, such as the built-in ones: the memory of
-attention grows with the square."""
+"""The longest text, in tokens, for a model that states no limit, such as the built-in ones:
+attention's memory grows with the square of the length."""
 TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30  # for a chat
 
 
@@ -126,12 +126,12 @@ class Codec:
 
     def check_length(self, tokens: int) -> None:
         """Raises ValueError for a prompt and its answer with more tokens than the limit; the
-        sentence says what sets the limit."""
+        message says what sets the limit."""
         if tokens <= self.limit:
             return
         source = "its context, as its config.json has it"
         if self.context is None:
-            source = "all that a model is given that states none, as the built-in ones"
+            source = "the default for models that state none, such as the built-in ones"
         elif self.context_option is not None:
             source = f"make the model with {self.context_option} {tokens} or more"
         raise ValueError(
@@ -179,7 +179,7 @@ class Codec:
         return ids if ids[-1] in self.ends else [*ids, self.eos]
 
     def check_answer(self, text: str) -> None:
-        """As `check_text`; an answer must not have a word that is written as UNKNOWN, either."""
+        """As `check_text`; in addition, no word of an answer may be encoded as UNKNOWN."""
         self.check_text(text)
         if self.unknown is None:
             return
@@ -187,19 +187,19 @@ class Codec:
         if self.unknown in encoding.ids:
             left, right = encoding.offsets[encoding.ids.index(self.unknown)]
             raise ValueError(
-                f"the vocabulary has no token for the word {text[left:right]!r} in the answer"
-                f" {text[:60]!r}, which could never be written; tokenizer 'bpe' and 'bytelevel' have"
-                " tokens for its parts"
+                f"the vocabulary has no token for the word {text[left:right]!r} in the answer "
+                f"{text[:60]!r}, so it could never be generated; tokenizer 'bpe' and 'bytelevel' "
+                "have tokens for its parts"
             )
 
     def check_answers(self, texts: Sequence[str]) -> None:
-        """`check_answer` of each."""
+        """Applies `check_answer` to each answer."""
         self._check_texts(texts)
         for text in texts if self.unknown is not None else ():
             self.check_answer(text)
 
     def longest_answer(self, texts: Iterable[str]) -> int:
-        """The most tokens that one of these answers has, EOS included."""
+        """The largest number of tokens in one of these answers, including EOS."""
         answers = sorted(set(texts))
         encodings = self.backend.encode_batch(answers, add_special_tokens=False)
         return 1 + max(len(encoding.ids) for encoding in encodings)
@@ -221,8 +221,7 @@ class Codec:
         )
 
     def _check_texts(self, texts: Sequence[str]) -> None:
-        """`check_text` of each; of all at once where they only have characters of the
-        vocabulary."""
+        """`check_text` for each; in one pass if all their characters are in the vocabulary."""
         if self.characters is None or self.characters.issuperset("".join(texts)):
             return
         for text in texts:
@@ -252,7 +251,7 @@ class Codec:
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def writes(self, text: str) -> bool:
-        """Whether every character of `text` has a token; some decoders put spaces between
+        """Whether every character of `text` has a token; some decoders insert spaces between
         tokens."""
         ids = self.backend.encode(text, add_special_tokens=False).ids
         return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(
@@ -419,8 +418,8 @@ def chat_text(
     assert isinstance(text, str)
     if len(text) > RENDERED_LIMIT:
         raise ValueError(
-            f"the chat template makes {len(text):,} characters of these messages, and"
-            f" {RENDERED_LIMIT:,} are the most"
+            f"the chat template makes {len(text):,} characters of these messages, but at most "
+            f"{RENDERED_LIMIT:,} are allowed"
         )
     return text
 
@@ -430,12 +429,11 @@ def check_template(text: str, name: str) -> str:
     time limit can interrupt."""
     if len(text) > TEMPLATE_LIMIT:
         raise ValueError(
-            f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}"
+            f"{name} has {len(text):,} characters, but a chat template may have at most "
+            f"{TEMPLATE_LIMIT:,}"
         )
     if has_power(text):
-        raise ValueError(
-            f"{name} has a power (**), and a chat template has no need of numbers that large"
-        )
+        raise ValueError(f"{name} uses a power (**), which is not allowed in a chat template")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Tokenizers that are trained on the texts of a task or a data set, and those in a tokenizer.json.
+"""Tokenizers trained on the texts of a task or a data set, and those in a tokenizer.json.
 
     texts → words with their counts → `train_words` or `train_bpe` → a `tokenizers.Tokenizer`
 
@@ -40,7 +40,7 @@ from rlbook.llm.tokenizers.word import PIECES, train_words
 KINDS = ("character", "word", "bpe", "bytelevel")
 SPECIAL = (PAD, BOS, EOS, UNKNOWN)
 DEFAULT_SIZE = 512
-"""Tokens of a BPE vocabulary where nothing else is asked for."""
+"""The default size of a BPE vocabulary."""
 FILE = "tokenizer.json"
 # GPT-2's: letters or digits or punctuation marks with the blank before them; or blanks
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -48,7 +48,7 @@ WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """The arguments of a token environment that say what its tokens are.
+    """The arguments of a token environment that determine its tokens.
 
     Args:
         name: None for one token a character; one of `KINDS`, trained on the environment's texts; a
@@ -81,8 +81,8 @@ class TokenizerChoice:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits whose texts the tokens are learned from: training alone; but of words both,
-        because an answer with a word that has no token could never be written."""
+        """The splits on whose texts the tokenizer is trained: only the training split; for words
+        both, because an answer with an unknown word could never be generated."""
         return ("train", "held_out") if self.name == "word" else ("train",)
 
     @property
@@ -91,12 +91,12 @@ class TokenizerChoice:
         return None if self.name is None or self.is_trained else str(_file_of(self.name))
 
     def check_model(self, folder: str) -> None:
-        """Raises ValueError if there is a choice beside a language model's folder, which has its
-        own tokens."""
+        """Raises ValueError if a tokenizer is chosen along with a language model's folder, which
+        has its own."""
         if self.name is not None:
             raise ValueError(
-                f"tokenizer {self.name!r} is for the built-in model, and the model {folder!r} brings"
-                " its own; leave one of the two out"
+                f"tokenizer {self.name!r} is for the built-in model, and the model {folder!r} "
+                "brings its own; give only one of them"
             )
 
 
@@ -120,7 +120,7 @@ def trained_codec(
     characters: str = "",
     words: tuple[str, ...] = (),
 ) -> Codec:
-    """The codec of a choice that is trained on these texts, or that lies in a file.
+    """The codec of a tokenizer trained on these texts, or loaded from a file.
 
     Args:
         choice: with a name.
@@ -149,8 +149,8 @@ def train_tokenizer(
     characters: str = "",
     words: tuple[str, ...] = (),
 ) -> Tokenizer:
-    """A tokenizer whose tokens are learned from texts: PAD, BOS, EOS and UNKNOWN, then `words`, then
-    what `kind` learns. It puts BOS in front of a text. Arguments and errors are `trained_codec`'s.
+    """A tokenizer trained on texts: PAD, BOS, EOS and UNKNOWN, then `words`, then the tokens of
+    `kind`. It puts BOS before a text. Arguments and errors are those of `trained_codec`.
 
     * "character": each character.
     * "word": the most frequent words, blanks and punctuation marks; the rest is UNKNOWN.
@@ -194,9 +194,9 @@ def train_tokenizer(
 
 
 def _count_words(texts: Iterable[str], splitter: Any, special: Sequence[str]) -> Counter[str]:
-    """How often each piece of a pre-tokenizer occurs in the texts, outside of special tokens:
-    encoding takes those out first, so a merge within them could never be used. (`tokenizers` counts
-    them as words.)"""
+    """How often each piece of a pre-tokenizer occurs in the texts, outside special tokens: encoding
+    splits off special tokens first, so a merge within them could never be used. (`tokenizers`
+    counts them as words.)"""
     counts: Counter[str] = Counter()
     between = re.compile("|".join(map(re.escape, special)))
     for text in texts:
@@ -247,7 +247,8 @@ def _file_codec(path: Path, stamp: tuple[int, int]) -> Codec:
 
 
 def codec_of_backend(backend: Tokenizer) -> Codec:
-    """The codec of a tokenizer with the four special tokens: says which characters it knows."""
+    """The codec of a tokenizer with the four special tokens, including the characters that it
+    knows."""
     settings = json.loads(backend.to_str())
     vocabulary, kind = settings["model"]["vocab"], settings["model"]["type"]
     pattern = ((settings["pre_tokenizer"] or {}).get("pattern") or {}).get("Regex", "")

@@ -1,5 +1,5 @@
-"""One token a word: split a text into words, keep the most frequent ones, and write <unk> for the
-rest.
+"""One token per word: split a text into words, keep the most frequent ones, and encode the rest as
+<unk>.
 
     vocabulary = special tokens, then the V most frequent words
     ids        = [vocabulary.get(word, unknown) for word in split(text)]
@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 PIECES = r"\w+|\s|[^\w\s]"
-"""What is a word: letters and digits in a row; each blank and each punctuation mark by itself. All
-pieces together are the text."""
+"""The pattern of words: letters and digits in a row; each space and each punctuation mark by
+itself. Together the pieces are the whole text."""
 
 
 def split_words(text: str) -> list[str]:
-    """The words, blanks and punctuation marks of a text, in order."""
+    """The words, spaces and punctuation marks of a text, in order."""
     return re.findall(PIECES, text)
 
 
@@ -52,6 +52,6 @@ def train_words(
 
 
 def one_hot(ids: Sequence[int], vocabulary_size: int) -> list[list[int]]:
-    """Each id as a row of V numbers, 1 at its own place and 0 elsewhere: [T] → [T, V]. Any two rows
-    are equally far apart, so they say nothing of which words are alike."""
+    """Each id as a row of V numbers, 1 at its own index and 0 elsewhere: [T] → [T, V]. Any two rows
+    are equally far apart, so they do not express which words are similar."""
     return [[int(place == i) for place in range(vocabulary_size)] for i in ids]

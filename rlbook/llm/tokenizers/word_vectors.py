@@ -1,4 +1,4 @@
-"""Word vectors: words that stand among the same words get vectors that point the same way.
+"""Word vectors: words that occur in similar contexts get similar vectors.
 
     skip-gram:  the vector of a word predicts each word around it
     CBOW:       the mean of the vectors around a word predicts the word
@@ -35,17 +35,17 @@ class VectorSettings(Hyperparameters):
     """Settings of `train_word_vectors`."""
 
     dimensions: Annotated[int, positive_int] = 16
-    """D, numbers of a vector."""
+    """D, the size of a vector."""
     window: Annotated[int, positive_int] = 5
-    """Words on either side that count as neighbours."""
+    """The number of words on either side that count as neighbours."""
     negatives: Annotated[int, positive_int] = 5
-    """K, words drawn from the noise for each pair."""
+    """K, the number of noise words drawn for each pair."""
     passes: Annotated[int, positive_int] = 12
-    """Over the text."""
+    """The number of passes over the text."""
     batch_size: Annotated[int, positive_int] = 512
-    """Pairs (skip-gram) or words (CBOW) of a step."""
+    """The number of pairs (skip-gram) or words (CBOW) per step."""
     learning_rate: Annotated[float, positive] = 1.0
-    """α; falls to 0 in a straight line."""
+    """α, decreasing linearly to 0."""
     threshold: Annotated[float, positive] = 0.01
     """t: a word whose share of the text is f is kept with probability √(t / f), if f > t."""
 
@@ -67,7 +67,7 @@ class WordVectors:
     def nearest(
         self, vector: NDArray[np.float64], count: int = 3, *, without: Sequence[str] = ()
     ) -> list[tuple[str, float]]:
-        """The words whose vectors point most nearly where [D] points, with the cosine."""
+        """The words whose vectors have the largest cosine with a vector [D], with that cosine."""
         units = self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)
         cosines = units @ (vector / np.linalg.norm(vector))
         order = [i for i in np.argsort(-cosines, kind="stable") if self.words[i] not in without]
@@ -109,7 +109,7 @@ def train_word_vectors(
     counts = Counter(word for sentence in sentences for word in sentence)
     words = tuple(sorted(counts, key=lambda word: (-counts[word], word)))
     if max(map(len, sentences), default=0) < 2:
-        raise ValueError("sentences must have two words beside each other somewhere")
+        raise ValueError("sentences must have at least two adjacent words somewhere")
     ids = {word: i for i, word in enumerate(words)}
     text = [np.array([ids[word] for word in sentence], dtype=np.int64) for sentence in sentences]
     shares = np.array([counts[word] for word in words]) / sum(counts.values())
@@ -154,7 +154,7 @@ def vector_step(
 
 
 def _descend(table: Tensor, rows: Tensor, gradient: Tensor, rate: float) -> None:
-    """Steps each row of a table [V, D] against the mean of its gradients."""
+    """Moves each row of a table [V, D] against the mean of its gradients."""
     used = rows >= 0
     total = torch.zeros_like(table).index_add_(0, rows[used], gradient[used])
     count = torch.bincount(rows[used], minlength=len(table)).clamp(min=1)
@@ -162,7 +162,7 @@ def _descend(table: Tensor, rows: Tensor, gradient: Tensor, rate: float) -> None
 
 
 def windows(sentences: Sequence[Ids], window: int) -> tuple[Ids, Ids]:
-    """The words around each word [P, 2 · window], -1 where there is none, and the word itself [P];
+    """The words around each word [P, 2 · window], -1 if there is none, and the word itself [P];
     words without a neighbour are left out."""
     around, centre = [], []
     for sentence in sentences:
@@ -176,6 +176,6 @@ def windows(sentences: Sequence[Ids], window: int) -> tuple[Ids, Ids]:
 
 
 def pairs(around: Ids, centre: Ids) -> tuple[Ids, Ids]:
-    """Each word [P, 1] with each of its neighbours [P], from what `windows` returns."""
+    """Each word [P, 1] with each of its neighbours [P], from the result of `windows`."""
     place, column = np.nonzero(around >= 0)
     return centre[place][:, None], around[place, column]

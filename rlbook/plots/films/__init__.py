@@ -1,3 +1,1 @@
-"""What moves: animations of values, trees and episodes, as GIFs, as pages with buttons, and in the
-terminal.
-"""
+"""Animations of values, trees and episodes, as GIFs, as pages with buttons, and in the terminal."""

@@ -1,4 +1,4 @@
-"""A GIF of an agent playing: one picture a moment, what happened written underneath."""
+"""A GIF of an agent playing: one picture per moment, with a caption."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def save_gif(
 
 
 def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int = 0) -> bytes:
-    """The film that `save_gif` writes."""
+    """The GIF that `save_gif` writes."""
     stage = stage_for(agent, recipe)
     modes = [] if stage is not None else render_modes(recipe)
     if stage is None and not modes:
@@ -87,7 +87,7 @@ def _on_board(frame: Frame, moment: Moment) -> Frame:
 
 
 def caption_of(frame: Frame) -> str:
-    """The step, the return so far, and what the picture does not show."""
+    """The step, the return so far, and information that the picture does not show."""
     counts = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
     return "   ".join(
         [counts, *([frame.note] if frame.note else []), *(["did not finish"] if frame.cut else [])]
@@ -95,8 +95,8 @@ def caption_of(frame: Frame) -> str:
 
 
 def picture(frame: Frame, width: int = 200) -> Image.Image:
-    """What the environment drew, at least `width` pixels wide, and a line below it. So no two
-    frames of an episode are alike."""
+    """The environment's image, at least `width` pixels wide, with a caption below it. So no two
+    frames of an episode are equal."""
 
     drawn = (
         _text_picture(frame.picture)
@@ -128,8 +128,8 @@ def _limit_frames(frames: Iterator[Frame]) -> Iterator[Frame]:
 
 
 def _show_progress(frames: Iterator[Frame]) -> Iterator[Frame]:
-    """The same frames, counted on standard error or in the cell where they take long: MuJoCo draws
-    ten in a second."""
+    """The same frames, with a counter on standard error or in the cell if they take long: MuJoCo
+    draws ten per second."""
     from tqdm.auto import tqdm
 
     shown = in_notebook() or sys.stderr.isatty()
@@ -137,8 +137,8 @@ def _show_progress(frames: Iterator[Frame]) -> Iterator[Frame]:
 
 
 def _same_size(frames: list[Frame]) -> list[Frame]:
-    """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves
-    in them stays in its place."""
+    """Texts padded to the same size, above and to the right: all frames of a GIF have one size, and
+    the content keeps its position."""
     if not isinstance(frames[0].picture, str):
         return frames
     texts = [frame.picture.strip("\n").split("\n") for frame in frames]
@@ -160,8 +160,8 @@ def _width(line: str) -> int:
 
 
 def _text_picture(text: str) -> Image.Image:
-    """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a
-    coloured ground."""
+    """Lines of text as a picture; coloured text (gymnasium: the agent's position) gets a coloured
+    background."""
 
     lines, letters = text.split("\n"), font(20, mono=True)
     advance, height, margin = round(letters.getlength("M")), 26, 14

@@ -1,5 +1,5 @@
-"""An agent on the board of its environment: the cells with their values and arrows, as the
-animations draw them, and where it stands.
+"""An agent on its environment's board: the cells with their values and arrows, in the form that the
+animations draw, and the agent's position.
 
 For FrozenLake and CliffWalking the board is the map. For Blackjack there are two, with and without
 a usable ace. Taxi's is the map as the agent sees it while this passenger waits here and wants to go
@@ -53,8 +53,7 @@ class BoardStage(NamedTuple):
 
 
 def stage_for(agent: Agent, recipe: EnvRecipe) -> BoardStage | None:
-    """The boards of a toy text environment; None of another one, and for an agent that keeps no
-    values."""
+    """The boards of a toy text environment; None for any other, and for an agent without values."""
     from rlbook.algorithms.planning.search.mcts import MCTS
 
     if isinstance(agent, MCTS):  # which knows the states of one tree at a time
@@ -74,8 +73,8 @@ def stage_for(agent: Agent, recipe: EnvRecipe) -> BoardStage | None:
 
 
 def _blackjack(charts: list[ValueMap], obs: Any) -> Moment:
-    """The first board is the one with a usable ace. A sum that it does not have lies below 12 or
-    above 21."""
+    """Blackjack's boards; the first is the one with a usable ace. Sums outside a board lie below 12
+    or above 21."""
     total, card, ace = (int(part) for part in obs)
     chart = charts[0 if ace else 1]
     place = (total - LOWEST_SUM) * (HIGHEST_CARD - LOWEST_CARD + 1) + card - LOWEST_CARD
@@ -87,8 +86,8 @@ def _blackjack(charts: list[ValueMap], obs: Any) -> Moment:
 
 
 def _taxi(agent: Agent, recipe: EnvRecipe, env: Any) -> Callable[[Any], Moment]:
-    """Taxi's states are (row, column, passenger, destination); a board has the 25 cells of one
-    passenger and one destination."""
+    """Taxi's boards. Its states are (row, column, passenger, destination); a board has the 25 cells
+    of one passenger and one destination."""
     seen: dict[tuple[int, int], ValueMap] = {}
     barriers = tuple(
         (row, column)

@@ -1,4 +1,4 @@
-"""Greedy episodes, seen: what an environment draws at every step while an agent acts in it."""
+"""Frames of greedy episodes: the environment's rendering at every step while an agent acts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Frame:
     episode: int  # from 1
     step: int  # environment steps since the reset
     action: Any  # what led here, as the agent named it; None at the reset
-    reward: float  # what it was paid, in reward units
+    reward: float  # reward of the step, in reward units
     episode_return: float  # so far, undiscounted
     over: bool  # the last one of its episode
     note: str = ""  # what the picture does not show
@@ -45,8 +45,7 @@ PATIENCE = 200  # steps; an episode that might never end is shown no longer
 def play_frames(
     agent: Agent, recipe: EnvRecipe, mode: str | None, *, episodes: int, seed: int
 ) -> Iterator[Frame]:
-    """Plays greedy episodes and yields every moment, the resets included. Nothing in the agent
-    changes.
+    """Plays greedy episodes and yields every moment, the resets included. The agent is not changed.
 
     Where an environment has no time limit an episode is cut after 200 steps: a greedy policy may
     walk in circles forever.
@@ -77,8 +76,8 @@ def play_frames(
 
 
 def hide_windows() -> None:
-    """Lets pygame and MuJoCo draw into memory where there is no display; where there is one,
-    nothing is changed. Call it before they draw. MuJoCo's own choice, a window, ends the process
+    """Makes pygame and MuJoCo draw into memory if there is no display; otherwise nothing is
+    changed. Call it before they draw. By default MuJoCo would open a window, which ends the process
     there.
     """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # a package's output is not a result
@@ -88,14 +87,14 @@ def hide_windows() -> None:
 
 
 def has_screen() -> bool:
-    """Whether a window can be opened: on Linux, a display is named."""
+    """Whether a window can be opened: on Linux, whether a display is set."""
     return not sys.platform.startswith("linux") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
 
 
 def with_mode(recipe: EnvRecipe, mode: str | None) -> EnvRecipe:
-    """The same environment, drawing; one that was made without an id draws as it was made to."""
+    """The same environment with this render mode; one that was made without an id keeps its own."""
     return (
         recipe
         if mode is None or recipe.id is None
@@ -144,8 +143,8 @@ def _frames(
 
 def chooser(agent: Agent, memory: Any = None) -> Callable[..., Any]:
     """The greedy action for one observation: (obs, action_mask) → action. A batched agent gets a
-    batch of one; one that takes no action mask is asked without it; one that remembers its episode
-    acts with this memory.
+    batch of one; one without action masks is called without it; one with a memory of the episode
+    uses the given one.
     """
     takes_mask = takes_action_mask(agent.act)
     remembered = {} if memory is None else {"memory": memory}
@@ -172,8 +171,8 @@ def chooser(agent: Agent, memory: Any = None) -> Callable[..., Any]:
 
 
 def _render_image(env: gymnasium.Env) -> Any:
-    """What the environment draws. Raises RequestError where it fails, for whatever reason: a
-    package, a display, the driver of a card."""
+    """The environment's rendering. Raises RequestError if it fails for any reason: a package, a
+    display, a driver."""
     if env.render_mode is None:
         return None
     try:
@@ -183,8 +182,7 @@ def _render_image(env: gymnasium.Env) -> Any:
 
 
 def why(error: Exception) -> str:
-    """What a renderer says when it fails, in one line, and what to install where that would
-    help."""
+    """A renderer's error on one line, and what to install if that would help."""
     said = one_line(error)
     if isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError) and "pygame" in said:
         return 'it needs pygame: pip install "rlbook[games]"'
@@ -196,13 +194,13 @@ def why(error: Exception) -> str:
 
 
 def render_modes(recipe: EnvRecipe) -> list[str]:
-    """The ways in which an environment can be drawn here and now, tried out."""
+    """The render modes that work for an environment on this machine, found by trying."""
     return [mode for mode, fault in try_render_modes(recipe).items() if fault is None]
 
 
 def try_render_modes(recipe: EnvRecipe) -> dict[str, str | None]:
-    """Render mode → None, or why the environment cannot be drawn that way here and now: a package
-    that is missing, no display, a driver that fails."""
+    """Render mode → None, or why the environment cannot be rendered that way here: a missing
+    package, no display, a failing driver."""
     if recipe.id is None:
         assert recipe.instance is not None
         return {recipe.instance.render_mode: None} if recipe.instance.render_mode else {}

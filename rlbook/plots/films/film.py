@@ -1,5 +1,4 @@
-"""How values come about, picture by picture: the moments of a film, and what stands in each cell at
-each of them."""
+"""A film of values: its moments, and the content of each cell at each of them."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ Kept = TypeVar("Kept")
 NUMBERED = 14  # columns of a film up to which its numbers can be read
 WALL, EMPTY, GOAL, HOLE = -1, -2, -3, -4
 GROUNDS: dict[int, Colour] = {WALL: INK, EMPTY: PALE, GOAL: GREEN, HOLE: RED}
-"""Colours of cells in which nothing is decided."""
+"""Colours of cells in which no action is chosen."""
 
 
 @dataclass(frozen=True)
 class Still:
-    """One moment."""
+    """One moment of a film."""
 
     charts: list[ValueMap]  # side by side
     caption: str  # when it is, and what has changed
@@ -29,7 +28,7 @@ class Still:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a cell at a moment."""
+    """The content of a cell at one moment."""
 
     ground: int  # 0 to 100, where its value stands between the lowest and the highest; below 0: `GROUNDS`
     value: str  # "" where there is none, or no room
@@ -45,7 +44,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Film:
-    """Moments, all with boards of the same shape."""
+    """A sequence of moments, all with boards of the same shape."""
 
     title: str
     stills: list[Still]
@@ -79,13 +78,13 @@ class Film:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The lowest and the highest value of the whole film, in reward units: colours mean the
-        same all along."""
+        """The lowest and the highest value of the whole film, in reward units, so that colours mean
+        the same throughout."""
         ranges = [chart.range for still in self.stills for chart in still.charts]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def cells(self) -> list[list[Cell]]:
-        """For each moment what stands in each cell."""
+        """The content of each cell for each moment."""
         span, numbered = self.span, self.size[0] <= NUMBERED or len(self.stills[0].charts) > 1
         return [
             [cell for chart in still.charts for cell in _cells(chart, span, numbered)]
@@ -94,8 +93,8 @@ class Film:
 
 
 def thin_stills(stills: list[Kept], most: int, *, early: bool = False) -> list[Kept]:
-    """At most so many of them, the first and the last among them; `early`: the more the earlier, as
-    far as there are enough."""
+    """At most so many of the stills, the first and the last among them; with `early`, more of the
+    earlier ones, as far as there are enough."""
     count = len(stills)
     if count <= most:
         return stills
@@ -159,7 +158,7 @@ def arrow_outline(
 def arrows_in(
     cell: Cell, moves: list[list[int]], *, numbered: bool
 ) -> list[tuple[bool, tuple[float, ...]]]:
-    """Arrows of a cell, those that are not taken first.
+    """The arrows of a cell, with those not taken first.
 
     Returns:
         For each whether the agent takes it, and (x, y, right, down, width) of `arrow_outline` in

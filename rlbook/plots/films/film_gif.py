@@ -19,7 +19,7 @@ EDGE = 1
 
 
 def gif_of(film: Film, frames_per_second: float) -> bytes:
-    """The film, its last picture held for longer; endless."""
+    """The film as a GIF that loops, with its last picture held longer."""
     pictures = [
         _picture(film, cells, still.caption)
         for cells, still in zip(film.cells(), film.stills, strict=True)
@@ -76,7 +76,7 @@ def _picture(film: Film, cells: list[Cell], caption: str) -> Image.Image:
 
 
 def _lines(caption: str, letters: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """A caption in lines that are not longer than `width` pixels, broken between its parts."""
+    """A caption in lines of at most `width` pixels, broken between its parts."""
     lines: list[str] = []
     for part in caption.split(BETWEEN):
         longer = BETWEEN.join([*lines[-1:], part])

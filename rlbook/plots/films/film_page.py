@@ -1,5 +1,5 @@
-"""A film of values as a page with play, steps, a slider for the place and one for the speed; see
-`player`."""
+"""A film of values as a page with play and step buttons, a slider for the position and one for the
+speed; see `player_page`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ PHONE = f"""@media (max-width: 30rem) {{
     .value {{ display: none; }}
     .action {{ transform: translateY({0.24 * SIDE:g}px) scale(1.5); }}
   }}"""
-"""Where numbers are too small to be read: the colour says enough, and the arrows take their
-place."""
+"""The style for phones, where numbers would be too small to read: colours remain, and arrows
+replace the numbers."""
 
 
 def page_of(film: Film, *, unit: str) -> str:
-    """The film as HTML; `unit` is what a picture is called, such as "sweep"."""
+    """The film as HTML; `unit` is the name of a step, such as "sweep"."""
     columns, rows = film.size
     width, height = columns * SIDE, rows * SIDE
     picture = (
@@ -57,7 +57,7 @@ def page_of(film: Film, *, unit: str) -> str:
 
 
 def changes(moments: list[list[Cell]]) -> list[list[list[Any]]]:
-    """For each moment the cells that differ from the moment before: [index, ground, value, best,
+    """For each moment the cells that differ from the previous one: [index, ground, value, best,
     taken or word, mark]."""
     found, before = [], [None] * len(moments[0])
     for cells in moments:

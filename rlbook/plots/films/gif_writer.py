@@ -1,4 +1,4 @@
-"""Pictures as a GIF, and the letters in them."""
+"""Encodes pictures as a GIF, and provides the font for text in them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ POWERS = np.array([1, 1 << 8, 1 << 16], np.uint32)  # of red, green and blue in 
 def encode_gif(
     pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None
 ) -> bytes:
-    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without
-    a `palette` each has its own."""
+    """Pictures of one size as a looping GIF; each is shown for its duration, in milliseconds.
+    Without a `palette` each has its own."""
     buffer = io.BytesIO()
     first, *rest = (
         [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in pictures]
@@ -34,7 +34,7 @@ def encode_gif(
 
 
 def with_own_palettes(pictures: list[Image.Image]) -> list[Image.Image]:
-    """Each picture with a palette of its own colours; of 128 where it has more than 256."""
+    """Each picture with its own palette; of 128 colours if it has more than 256."""
     places = np.zeros(1 << 24, np.uint8)  # of each colour, its place in the palette
     indexed = []
     for picture in pictures:
@@ -52,8 +52,8 @@ def with_own_palettes(pictures: list[Image.Image]) -> list[Image.Image]:
 
 
 def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
-    """One picture that has the colours of some of them in it: with one palette, what stays the same
-    takes no room in the file."""
+    """A picture with the colours of several pictures: with a shared palette, unchanged regions take
+    no space in the file."""
 
     chosen = pictures[:: max(1, len(pictures) // 6)]
     whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))

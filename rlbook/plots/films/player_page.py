@@ -1,5 +1,5 @@
-"""Pictures with buttons: one page that needs no server and loads nothing, with play, steps, a
-slider for the place and one for the speed.
+"""A page of pictures with buttons that needs no server and loads nothing: play, steps, a slider for
+the position and one for the speed.
 
 What changes from picture to picture is kept as data; a few lines of script put it into the picture.
 A page's own script says how: `put(...change)` applies one change, `reset()` goes back to before the

@@ -1,5 +1,5 @@
-"""The growing tree of a search as a GIF, a frame a simulation; what a simulation passed through has
-a red edge."""
+"""The growing tree of a search as a GIF, one frame per simulation; the simulation's path has a red
+outline."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _picture(
 
 
 def _favourite(items: list[Item], now: list[Seen]) -> str:
-    """The action at the root that was tried most often so far."""
+    """The action at the root with the most visits so far."""
     tried = [
         (visits, item.label)
         for item, (visits, _) in zip(items, now, strict=True)
@@ -121,7 +121,7 @@ def _mark(
 
 
 def _write(pencil: ImageDraw.ImageDraw, text: str, middle: tuple[float, float], size: int) -> None:
-    """Letters with a pale edge, which can be read on a line too."""
+    """Text with a pale outline, which is readable even on a line."""
     pencil.text(
         middle,
         text,

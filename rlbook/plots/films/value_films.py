@@ -1,5 +1,5 @@
-"""Animations of how values come about: the sweeps of a planner, the table of a learner filling. A
-GIF, or a page with buttons."""
+"""Animations of how values develop: the sweeps of a planner, the table of a learner. A GIF, or a
+page with buttons."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def animate(
     seed: int = 0,
     **options: object,
 ) -> Path:
-    """Writes how an algorithm's values come about: `animate_planning`, `animate_search` or
-    `animate_learning`, whichever fits."""
+    """Writes an animation of how an algorithm's values develop: `animate_planning`,
+    `animate_search` or `animate_learning`, whichever applies."""
     planner = issubclass(agent_class(algorithm), Planner)
     way = (
         animate_planning if planner else animate_search if algorithm == "mcts" else animate_learning
@@ -61,7 +61,7 @@ def animate_planning(
     seed: int = 0,
     **options: object,
 ) -> Path:
-    """Writes a planner's sweeps: n sweeps make n + 1 frames, the first one before any.
+    """Animates a planner's sweeps: n sweeps make n + 1 frames, the first one before any.
 
     Args:
         algorithm: a planner, such as "value_iteration".
@@ -94,7 +94,7 @@ def animate_learning(
     seed: int = 0,
     **options: object,
 ) -> Path:
-    """Writes how a learner's table fills, from before the first step to the end of training.
+    """Animates a learner's table, from before the first step to the end of training.
 
     The time between frames grows in proportion to the time that has passed: early on much happens
     in a step.
@@ -140,7 +140,7 @@ def animate_search(
     seed: int = 0,
     **options: object,
 ) -> Path:
-    """Writes how the tree of a search grows at the start of an episode, simulation by simulation.
+    """Animates the tree of a search at the start of an episode, simulation by simulation.
 
     Args:
         algorithm: "mcts".
@@ -183,7 +183,7 @@ def _check_request(
     seed: int,
     options: Mapping[str, Any],
 ) -> tuple[Request, Path, int]:
-    """The request, the file and the number of frames, before anything is computed."""
+    """Checks the request, the file and the number of frames before anything is computed."""
     path = Path(out)
     if path.suffix.lower() not in (".gif", ".html"):
         raise RequestError(f"the name of an animation must end in .gif or .html, got {str(out)!r}")
@@ -206,8 +206,8 @@ def _boards(recipe: EnvRecipe, steps: int | None = None) -> list[Board]:
     boards = boards_of(recipe, steps=steps)
     if boards[0].line:
         raise RequestError(
-            f"{recipe.name} is drawn as a curve, and an animation shows cells; rlbook plot --values"
-            " draws it"
+            f"{recipe.name} is drawn as a curve, but an animation shows cells; rlbook plot "
+            "--values draws it"
         )
     return boards
 
@@ -216,7 +216,7 @@ def _boards(recipe: EnvRecipe, steps: int | None = None) -> list[Board]:
 
 
 def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
-    """One before the first sweep, and one after each."""
+    """One still before the first sweep, and one after each."""
     run = Run(request)
     name = request.algorithm
     yield Still(maps_on(boards, run.agent, request.recipe, name), "before the first sweep")
@@ -235,7 +235,7 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
 
 
 def _snapshots(request: Request) -> Iterator[Still]:
-    """Before the first step, at growing distances, and at the end."""
+    """Stills before the first step, at increasing intervals, and at the end."""
     agent, interaction = _parts(request)
     changing = getattr(request.recipe.make().unwrapped, "changes", False)
     boards = _boards(request.recipe)
@@ -260,7 +260,7 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
 
 def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteraction]:
-    """The agent and what it acts in, as a run has them."""
+    """The agent and its environment, as in a run."""
     agent, source, _ = set_up(request, lambda folder: load(folder).agent)
     if not isinstance(source, EnvironmentSource):
         raise RequestError(
@@ -271,7 +271,7 @@ def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteracti
 
 
 def _with_change(before: Still, still: Still) -> Still:
-    """The same, saying how much the values have changed since the frame before."""
+    """The same still, with the change of the values since the previous frame."""
     if before is still:
         return replace(still, caption="before the first step")
     return replace(
@@ -284,7 +284,7 @@ def _with_change(before: Still, still: Still) -> Still:
 
 
 def largest_change(before: Still, still: Still) -> float:
-    """Of any cell's value, in reward units."""
+    """The largest change of a cell's value, in reward units."""
     pairs = zip(before.charts, still.charts, strict=True)
     differences = [
         np.abs(new.values - old.values)[~np.isnan(new.values - old.values)] for old, new in pairs

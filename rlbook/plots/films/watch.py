@@ -1,5 +1,5 @@
-"""Watching an agent: in the terminal, or as a GIF. A language model is shown with what it
-writes."""
+"""Watching an agent in the terminal, or as a GIF. A language model is shown with its
+completions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def watch(
     )
     if not run.agent.plays():
         judges = (
-            "; rlbook evaluate says how well it tells good from bad" if run.agent.prefers else ""
+            "; rlbook evaluate measures how well it distinguishes good from bad"
+            if run.agent.prefers
+            else ""
         )
         raise RequestError(
             f"{run.request.algorithm} does not act, so there is nothing to watch{judges}"
@@ -97,8 +99,8 @@ def watch(
 
 
 def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> HTML:
-    """Greedy episodes as a GIF that a notebook shows in its cell, and so does what nbconvert makes
-    of it, which leaves a bare GIF out; arguments as of `watch`.
+    """Greedy episodes as a GIF that a notebook shows in its cell; embedded in HTML, because
+    nbconvert drops a bare GIF. Arguments as for `watch`.
 
     Raises:
         RequestError: as `watch`.
@@ -143,7 +145,7 @@ def _watch_writing(
 def _watch_window(
     agent: Agent, recipe: EnvRecipe, terminal: Terminal, episodes: int, seed: int, mode: str
 ) -> list[float]:
-    """The environment draws in a window of its own; the terminal says how each episode ended.
+    """Lets the environment draw in its own window; the terminal states how each episode ended.
 
     Raises:
         RequestError: it has no window, or there is no screen.
@@ -156,7 +158,8 @@ def _watch_window(
         )
     if not has_screen():
         raise RequestError(
-            "render_mode 'human' needs a screen, and there is none; watch without it, or write a GIF"
+            "render_mode 'human' needs a screen, but there is none; watch without it, or write a "
+            "GIF"
         )
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
@@ -199,13 +202,15 @@ def _watch_playing(
             returns.append(frame.episode_return)
             terminal.write(terminal.bold(_ending(frame)))
             if frame.cut:
-                terminal.write("it did not finish, and was cut: the environment has no time limit")
+                terminal.write(
+                    "it did not finish, and was cut off, because the environment has no time limit"
+                )
             terminal.write()
     return returns
 
 
 def _on_board(frame: Frame, stage: BoardStage | None, terminal: Terminal) -> Frame:
-    """The same moment on the environment's board, where it has one."""
+    """The same moment on the environment's board, if it has one."""
     if stage is None:
         return frame
     moment = stage.at(frame.obs)
@@ -215,15 +220,15 @@ def _on_board(frame: Frame, stage: BoardStage | None, terminal: Terminal) -> Fra
 
 
 def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
-    """Text where the environment has it; pixels as coloured blocks where there is colour; else
-    numbers alone."""
+    """The render mode: text if the environment has it; pixels as coloured blocks if there is
+    colour; otherwise numbers alone."""
     if "ansi" in modes:
         return "ansi"
     return "rgb_array" if "rgb_array" in modes and terminal.colour else None
 
 
 def _pace(recipe: EnvRecipe) -> float:
-    """Seconds a frame."""
+    """The seconds per frame."""
     return 1.0 / float(recipe.make().metadata.get("render_fps") or FRAMES_PER_SECOND)
 
 
@@ -237,8 +242,8 @@ def _is_maze(env: object) -> bool:
 def frame_text(
     frame: Frame, terminal: Terminal, names: Sequence[str] | None = None, *, maze: bool = False
 ) -> str:
-    """What the environment drew, and below it what happened. Without a drawing, the observation's
-    numbers; a `maze` gets its colours."""
+    """The environment's rendering with a caption below it; without a rendering, the observation's
+    numbers; a `maze` is coloured."""
     parts = [f"step {frame.step}"]
     if frame.step:
         parts += [f"action {_action(frame.action, names)}", f"reward {frame.reward:.4g}"]
@@ -259,7 +264,7 @@ def _action(action: ArrayLike, names: Sequence[str] | None) -> str:
 
 
 def _numbers(value: ArrayLike | dict[str, ArrayLike]) -> str:
-    """Numbers in brackets, three digits each; at most eight of them."""
+    """Numbers in brackets with three digits each; at most eight of them."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_numbers(part)}" for name, part in value.items())
     if isinstance(value, tuple):
@@ -272,8 +277,8 @@ def _numbers(value: ArrayLike | dict[str, ArrayLike]) -> str:
 
 
 def _maze_text(text: str, terminal: Terminal) -> str:
-    """A maze's map, its cells two characters wide and in the book's colours; as it is where there
-    is no colour."""
+    """A maze's map, its cells two characters wide and in the book's colours; unchanged without
+    colour."""
     if not terminal.colour:
         return text
     from rlbook.envs.rendering import AGENT, COLOURS

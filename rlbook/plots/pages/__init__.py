@@ -1,1 +1,1 @@
-"""Pages of one file, to play with and to look into: they work from the disk and load nothing."""
+"""Interactive pages and reports, one file each: they work from the disk and load nothing."""

@@ -15,7 +15,7 @@ DRAWING = ("chart", "pages", "controls")
 
 
 class SmallPage(NamedTuple):
-    """What a page says, as HTML."""
+    """The content of a page, as HTML."""
 
     title: str
     about: str

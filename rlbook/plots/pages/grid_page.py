@@ -1,4 +1,4 @@
-"""A grid world to draw, on which nine methods learn or plan step by step: a page of one file.
+"""A grid world to draw, in which nine methods learn or plan step by step: a page in one file.
 
 The methods are written a second time, in JavaScript, because a page from the disk cannot load
 Python. Their files lie in `grid_play`, one for each chapter of the book, free of drawing; a test
@@ -10,9 +10,9 @@ from __future__ import annotations
 from rlbook.plots.pages.templates import fill_template, script_of, text_of
 
 ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
-"""The files of the methods, in the order in which they are read."""
+"""The scripts of the methods, in loading order."""
 DRAWING = ("words", "board", "curve", "page", "showing", "controls")
-"""Those of what is shown."""
+"""The scripts of the display."""
 
 
 def engine() -> str:

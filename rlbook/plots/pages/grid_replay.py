@@ -1,4 +1,4 @@
-"""A run of the page `rlbook play grid`, made again by this package's own planners and agents.
+"""A run of the page `rlbook play grid`, reproduced by this package's own planners and agents.
 
     read ← what `rlbookPlay.read()` returned on the page, as JSON
     replay(read).Q                                     the same table
@@ -32,7 +32,7 @@ from rlbook.functional.schedules import Constant, Linear
 from rlbook.registry import agent_class
 
 PRICES = {"step": -1.0, "bump": -5.0, "goal": 10.0, "pit": -10.0, "cliff": -100.0}
-"""What a cell pays where the page's world does not say it."""
+"""The default rewards of a cell, where the page's world states none."""
 PLANNERS = ("value_iteration", "policy_iteration")
 
 
@@ -52,7 +52,7 @@ class PageRandom:
 
 @dataclass
 class Replayed:
-    """What a run has come to, S states and A actions.
+    """The result of a run, with S states and A actions.
 
     Attributes:
         Q: [S, A], in reward units; of a search only the present state's row is filled, of
@@ -72,8 +72,8 @@ class Replayed:
 
 
 def page_tables(world: Mapping[str, Any]) -> MazeTables:
-    """A world of the page in the form of the book's maze: what a move leads to and pays, before
-    slips.
+    """A world of the page in the format of the book's maze: the successors and rewards of moves,
+    before slips.
 
     `TabularEnv(maze_model(page_tables(world)))` is an environment of it, without the limit on
     steps.
@@ -117,8 +117,8 @@ def page_tables(world: Mapping[str, Any]) -> MazeTables:
 
 
 def within_reach(tables: MazeTables) -> MazeTables:
-    """The same without what the agent cannot come to, which γ = 1 leaves out: where nothing ends
-    there, its values are infinite."""
+    """The same without unreachable states, whose values are infinite with γ = 1 if no episode ends
+    there."""
     known, open_states = np.zeros(len(tables.terminal), dtype=bool), [int(tables.layout.start)]
     while open_states:
         state = open_states.pop()
@@ -135,7 +135,7 @@ def within_reach(tables: MazeTables) -> MazeTables:
 
 
 def replay(read: Mapping[str, Any]) -> Replayed:
-    """The same world, method, settings, seed and number of steps, by this package.
+    """Runs the same world, method, settings, seed and number of steps with this package.
 
     Args:
         read: what `rlbookPlay.read()` returned; its `world`, `method`, `settings`, `seed` and
@@ -160,7 +160,7 @@ def replay(read: Mapping[str, Any]) -> Replayed:
 
 
 class _Walk:
-    """Steps in a world of the page."""
+    """Takes steps in a world of the page."""
 
     def __init__(self, tables: MazeTables, limit: int, rng: PageRandom) -> None:
         self.tables, self.limit, self.rng = tables, limit, rng
@@ -169,7 +169,7 @@ class _Walk:
         self.visits = np.zeros(tables.reward.shape, dtype=np.int64)
 
     def step(self, action: int) -> Step:
-        """One step; after the end of an episode the agent stands at the start again."""
+        """One step; after the end of an episode the agent is at the start again."""
         tables, state = self.tables, self.state
         taken = int(apply_slip(action, self.rng.random(), tables.slip)) if tables.slip else action
         reward, following = float(tables.reward[state, taken]), int(tables.next_state[state, taken])
@@ -252,7 +252,7 @@ def _replay_search(read: Mapping[str, Any], walk: _Walk) -> Replayed:
 
 
 def _replay_reinforce(read: Mapping[str, Any], walk: _Walk) -> Replayed:
-    """REINFORCE with preferences and a baseline as tables, from this package's formulas."""
+    """REINFORCE with tables of preferences and a baseline, from this package's formulas."""
     settings, H = read["settings"], np.zeros(walk.tables.reward.shape)
     v, episode = np.zeros(len(H)), list[Step]()
     for _ in range(read["steps"]):

@@ -1,5 +1,5 @@
 """The actions of a run as one page that needs no server and loads nothing: tokens, or steps,
-coloured by what is known of each.
+coloured by a quantity.
 
 The page has a slider over training, a choice of what colours, all numbers of the action that is
 pointed at, and the same as a table.
@@ -61,8 +61,8 @@ def inspect(
 def record_of(
     folder: Path, prompts: int | None = None, *, allow_import: bool = False
 ) -> TokenRecord:
-    """What a run recorded; where it recorded nothing, what its kept checkpoints do from some
-    starts.
+    """The recorded data of a run; if it recorded nothing, the actions of its stored checkpoints
+    from some starts.
 
     Raises:
         RequestError: no run folder, an agent without a policy network, or more prompts than were
@@ -122,7 +122,7 @@ def page_of(record: TokenRecord) -> str:
 
 def _select_moments(moments: list[Moment]) -> list[Moment]:
     """The moments of a page, each with the ratio that the next one found for its actions; evenly
-    chosen where there are too many."""
+    selected if there are too many."""
     joined = [
         _with_ratio(moment, after)
         for moment, after in zip(moments, [*moments[1:], None], strict=True)
@@ -183,7 +183,7 @@ def _negative(moments: list[Moment]) -> bool:
 
 
 def _plain(record: TokenRecord) -> str:
-    """The last record as text, for readers without scripts."""
+    """The last record as text, for readers without JavaScript."""
     moment, samples = record.moments[-1], record.head["samples"]
     lines = [f"step {moment['step']}"]
     for index, prompt in enumerate(record.head["prompts"]):

@@ -1,4 +1,4 @@
-"""Pages to play with, which `rlbook play` writes: one file each, which works from the disk and on a
+"""Interactive pages, which `rlbook play` writes: one file each, which works from the disk and on a
 phone.
 
 A page is a module with a function `page()` that returns HTML, and a line in `PAGES`; those about
@@ -22,7 +22,7 @@ PAGES = {
     ),
     "tokens": (
         "rlbook.plots.pages.token_page",
-        "a small language model that writes sums, is paid, and learns",
+        "a small language model that writes sums, receives rewards, and learns",
     ),
     "clip": (FORMULAS, "PPO's clipped objective, with sliders for the ratio and the advantage"),
     "gae": (FORMULAS, "generalised advantage estimation of one episode, as λ and γ move"),
@@ -31,7 +31,7 @@ PAGES = {
     "belief": (FORMULAS, "the belief in a T-maze with a blurred sign, and a memory that forgets"),
     "bandits": (FORMULAS, "ε-greedy, UCB and the gradient method on ten machines"),
 }
-"""Name → the module that makes the page, and what is on it."""
+"""Name → the module that makes the page, and its description."""
 
 
 def play(page: str = "grid", out: str | Path | None = None) -> Path:

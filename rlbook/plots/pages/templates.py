@@ -1,5 +1,5 @@
-"""Pages of one file: HTML with `{{names}}`, filled with texts, scripts and data. Such a page needs
-no server and loads nothing."""
+"""Page templates: HTML with `{{names}}`, filled with texts, scripts and data. Such a page needs no
+server and loads nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def script_of(folder: str, names: Iterable[str]) -> str:
 
 
 def fill_template(name: str, known: dict[str, str]) -> str:
-    """The page whose rest, from its title on, is a file of `rlbook.plots`, with each `{{name}}`
-    exchanged for what is known by it."""
+    """The page whose body, from its title on, is a file of `rlbook.plots`, with each `{{name}}`
+    replaced by its value."""
     first, *rest = text_of(name).split("{{")
     return (
         HEAD
@@ -37,5 +37,5 @@ def fill_template(name: str, known: dict[str, str]) -> str:
 
 
 def script_data(data: object) -> str:
-    """Data as a JavaScript literal; no tag can begin in it, whatever it holds."""
+    """Data as a JavaScript literal that cannot contain a tag."""
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")

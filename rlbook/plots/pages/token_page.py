@@ -1,4 +1,4 @@
-"""The small language model answers sums, is paid, and learns, in a page of one file.
+"""The small language model answers sums, receives rewards, and learns, in a page of one file.
 
 The model and GRPO's step are written a second time, in JavaScript (`token_play/transformer.js` and
 `learning.js`), because a page from the disk cannot load Python; a test holds them equal to this
@@ -23,13 +23,13 @@ TITLE = "A language model that learns while you watch"
 PROMPT = "57+68="
 SHOWN = 128  # held-out sums that the page counts
 ENGINE = ("transformer", "learning")
-"""The files of the model and its learning, in the order in which they are read."""
+"""The scripts of the model and its training, in loading order."""
 DRAWING = ("page", "writing", "groups", "training", "controls")
-"""Those of what is shown."""
+"""The scripts of the display."""
 
 
 def book_data() -> dict[str, object]:
-    """What the scripts read: sizes, vocabulary, held-out sums and limits; the weights aside."""
+    """The data of the scripts: sizes, vocabulary, held-out sums and limits, without the weights."""
     task = AdditionTask()
     rules = TokenRules(task, split="held_out", reward="exact", model=None, max_new_tokens=None)
     sizes = {
@@ -55,7 +55,7 @@ def engine() -> str:
 
 
 def page() -> str:
-    """The page as HTML, weights and all."""
+    """The page as HTML, including the weights."""
     data = book_data()
     weights = base64.b64encode(taught_weights("addition")).decode()
     shape = (

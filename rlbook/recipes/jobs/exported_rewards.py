@@ -1,5 +1,5 @@
-"""What an exported file of rewards holds besides the rewards: it turns what TRL and verl pass to a
-reward into completions, and what the rewards return into what those expect.
+"""Support code in an exported file of rewards: it converts TRL's and verl's arguments to
+completions, and the rewards' values to the format that those expect.
 
 This code is copied into jobs (see `rlbook.recipes.jobs.self_contained`), where it runs without
 rlbook.
@@ -31,7 +31,7 @@ class ExportedReward(NamedTuple):
 
 
 class TextRules(NamedTuple):
-    """How token ids become a text, and what may be said of it."""
+    """Converts token ids to text and metadata."""
 
     tokenizer: Any  # a tokenizers.Tokenizer
     ends: tuple[int, ...]  # the tokens that end a completion
@@ -42,8 +42,8 @@ class TextRules(NamedTuple):
     def completion(
         self, ids: Sequence[int], row: Mapping[str, Any], messages: Any = None
     ) -> Completion:
-        """A finished completion of a row: its ids, the columns `question` and `answer` and others,
-        and the prompt as a chat where it is one."""
+        """A finished completion of a row: its ids, the columns `question`, `answer` and others, and
+        the prompt as a chat if it is one."""
         ids, columns = list(ids), dict(row)
         question, answer = columns.pop("question"), columns.pop("answer")
         ended = bool(ids) and ids[-1] in self.ends

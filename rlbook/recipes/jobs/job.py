@@ -1,4 +1,4 @@
-"""What a job is written from, and what was written."""
+"""The input and the output of writing a job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
 TARGETS = {"trl": "TRL", "verl": "verl", "llamafactory": "LLaMA-Factory"}
-"""What `--job` takes → the library's own name."""
+"""The value of `--job` → the library's own name."""
 
 
 @dataclass
 class Job:
-    """What a job is written from."""
+    """The input from which a job is written."""
 
     target: str  # "trl", "verl" or "llamafactory"
     request: Request
@@ -29,19 +29,19 @@ class Job:
     begun: Run | None = None  # a run at a checkpoint, whose weights the job begins with
     model: str = "model"  # the folder of the weights, beside the job's files or elsewhere
     modules: list[str] = field(default_factory=list)
-    """Files that the rewards run, such as a sandbox."""
+    """Files that the rewards use, such as a sandbox."""
     differences: list[str] = field(default_factory=list)
-    """What is done otherwise there, whatever the settings."""
+    """Differences of the target, whatever the settings."""
 
     @property
     def name(self) -> str:
-        """The target's own name."""
+        """The target library's own name."""
         return TARGETS[self.target]
 
     @cached_property
     def run(self) -> Run:
-        """The run at its start, or at the checkpoint. It holds the weights and the optimiser: a
-        job that refers to a model's folder does without it."""
+        """The run at its start, or at the checkpoint. It holds the weights and the optimiser; a job
+        that refers to a model's folder does not need it."""
         return self.begun or Run(self.request)
 
     @property
@@ -51,7 +51,7 @@ class Job:
 
     @property
     def from_rows(self) -> bool:
-        """Whether the run learns from a data set that was named."""
+        """Whether the run learns from a named data set."""
         return self.request.options.data is not None
 
     def write(self, name: str, text: str) -> None:
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass
 class Written:
-    """What a writer has made of a job."""
+    """The output of a job's writer."""
 
     method: str  # in the target's words
     one_gpu: str  # the command
@@ -73,5 +73,5 @@ class Written:
 
 
 def count_text(number: int) -> str:
-    """How many rows a file has, as the list of files says it."""
+    """The number of rows in a file, as text for the list of files."""
     return f"{number:,} row{'s' if number != 1 else ''}"

@@ -1,4 +1,5 @@
-"""Which of a run's settings a job has read: what nobody reads is listed, never dropped."""
+"""Records which of a run's settings a job has used: unused ones are listed, never dropped
+silently."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from rlbook.hyperparameters import Hyperparameters
 
 
 class JobFields:
-    """The hyper-parameters of a run, each to be read once.
+    """The hyper-parameters of a run, each to be used once.
 
     Attributes:
         left_out: what the job does without → why, or what it does in its place.
@@ -29,7 +30,7 @@ class JobFields:
         return self.values.get(name, default)
 
     def leave(self, name: str, reason: str, *, without_effect: object = None) -> None:
-        """Lists a hyper-parameter as left out, unless it has the value that changes nothing."""
+        """Lists a hyper-parameter as left out, unless its value has no effect."""
         value = self.take(name, without_effect)
         if value != without_effect:
             self.left_out[name] = f"{value}: {reason}"
@@ -39,7 +40,7 @@ class JobFields:
         self._read.update(names)
 
     def need(self, name: str, allowed: dict[Any, Any], target: str) -> Any:
-        """The target's word for a value.
+        """The target's name for a value.
 
         Raises:
             RequestError: the target has none, and the method would be another.
@@ -51,7 +52,7 @@ class JobFields:
         return allowed[value]
 
     def list_unread(self, target: str) -> None:
-        """Lists what nobody has read, where it is not at its default."""
+        """Lists the unused settings that are not at their default."""
         for name in self.values.keys() - self._read:
             if self.values[name] != self._defaults[name]:
                 self.left_out[name] = f"{self.values[name]}: {target} has no counterpart"

@@ -1,4 +1,4 @@
-"""How long a job trains, and in how large steps: what TRL and verl count alike."""
+"""The length and the batch sizes of a job, which TRL and verl count in the same way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from rlbook.recipes.jobs.job import Job
 
 
 def minibatch_of(job: Job) -> tuple[int, int]:
-    """The completions of a gradient step, and how many of them are backpropagated at once."""
+    """The number of completions per gradient step, and how many of them are backpropagated at
+    once."""
     size = job.request.num_envs
     minibatch = min(job.fields.take("batch_size") or size, size)
     if size % minibatch:
@@ -22,8 +23,8 @@ def minibatch_of(job: Job) -> tuple[int, int]:
 
 
 def count_rounds(job: Job) -> int:
-    """How many rounds of `num_envs` completions the run's budget is; for a budget of tokens, as few
-    as they allow."""
+    """The number of rounds of `num_envs` completions in the run's budget; for a budget of tokens,
+    the smallest possible number."""
     budget, size = job.request.budget, job.request.num_envs
     if budget.episodes is not None:
         return max(1, budget.episodes // size)
@@ -36,7 +37,7 @@ def count_rounds(job: Job) -> int:
 
 
 def constant_of(job: Job, name: str) -> float:
-    """A hyper-parameter that may be a schedule here and is constant there: its first value."""
+    """A hyper-parameter that may be a schedule here but is constant there: its first value."""
     value = job.fields.take(name, 0.0)
     if isinstance(value, int | float):
         return float(value)
@@ -46,7 +47,7 @@ def constant_of(job: Job, name: str) -> float:
 
 
 def leave_ends(job: Job) -> None:
-    """Lists what ends a completion or cuts a prompt here and not there."""
+    """Lists what ends a completion or truncates a prompt here but not there."""
     rules = job.rules
     settings = getattr(rules, "settings", None)
     if rules.stop:
@@ -62,8 +63,8 @@ def leave_ends(job: Job) -> None:
 def share_among_gpus(
     job: Job, per_device: int, accumulation: int, gpus: int = 8
 ) -> tuple[int, int]:
-    """The rows on each of several devices, and the accumulation steps, of the step that one device
-    takes with these."""
+    """The rows on each of several devices, and the accumulation steps, for the same gradient step
+    as on one device."""
     rows = per_device * accumulation
     here = next((n for n in range(per_device, 0, -1) if rows % (gpus * n) == 0), 1)
     steps = max(1, rows // (gpus * here))

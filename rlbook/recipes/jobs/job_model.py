@@ -24,7 +24,7 @@ from rlbook.seeding import rng_for
 
 
 def write_model(job: Job) -> None:
-    """Writes tokenizer/, and model/ unless the run begins with the weights of a named folder."""
+    """Writes tokenizer/, and model/ unless the run starts from the weights of a named folder."""
     spec = job.request.options.model or ModelSpec()
     if isinstance(spec.adapter, str):
         raise RequestError(
@@ -61,7 +61,7 @@ def write_model(job: Job) -> None:
 
 
 def model_settings(job: Job) -> ModelSpec:
-    """What the run says about its model, and what of it the job leaves out."""
+    """The run's model settings, and which of them the job leaves out."""
     spec = job.request.options.model or ModelSpec()
     if spec.trainable not in (None, "all", "adapter"):
         job.fields.left_out["model.trainable"] = f"{spec.trainable}: all weights are trained"

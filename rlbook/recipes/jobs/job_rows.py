@@ -1,4 +1,4 @@
-"""The rows of a job: prompts with what rewards read, answers to learn from, or pairs."""
+"""The rows of a job: prompts with the columns that rewards use, answers to learn from, or pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlbook.recipes.jobs.job import Job
 
 Row = dict[str, Any]
 Prompt = str | list[dict[str, str]]
-"""A text, where no chat template makes the prompt, or messages."""
+"""A text, if no chat template makes the prompt, or messages."""
 
 
 class AnswerRow(NamedTuple):
@@ -41,7 +41,7 @@ class PairRow(NamedTuple):
 
 
 class LabelledRow(NamedTuple):
-    """A prompt with an answer that is good or bad for itself."""
+    """A prompt with an answer that is labelled good or bad."""
 
     prompt: Prompt
     answer: str
@@ -49,7 +49,7 @@ class LabelledRow(NamedTuple):
 
 
 def prompt_of(codec: Codec, prompt: Prompt) -> Prompt:
-    """A prompt as the environment makes it: a text without special tokens, or messages for the chat
+    """A prompt in the environment's form: a text without special tokens, or messages for the chat
     template."""
     plain = isinstance(codec, ChatCodec) and codec.plain
     templated = codec.template_text is not None and not plain
@@ -61,7 +61,7 @@ def prompt_of(codec: Codec, prompt: Prompt) -> Prompt:
 
 
 def example_rows(rules: TokenRules) -> Iterator[Row]:
-    """Each prompt of a split: `prompt`, and what the rewards read of it: `question`, `answer`,
+    """Each prompt of a split: `prompt`, and the columns that rewards use: `question`, `answer`,
     `data_source` and the example's own columns."""
     for index in range(len(rules.texts)):
         example, _ = rules.example(index)
@@ -83,7 +83,7 @@ def source_of(rules: TokenRules, text: str) -> str:
 
 
 def answer_rows(job: Job) -> Iterator[AnswerRow]:
-    """The rows of supervised learning: those of the run's data set, or else the environment's
+    """The rows for supervised learning: those of the run's data set, or else the environment's
     reference answers."""
     codec = job.rules.codec
     if job.from_rows:
@@ -104,7 +104,8 @@ def reference_rows(rules: TokenRules) -> Iterator[AnswerRow]:
 
 
 def pair_rows(job: Job) -> Iterator[PairRow]:
-    """The pairs of the run's data set, or those that a reward model makes of reference answers."""
+    """The pairs of the run's data set, or those that a reward model's training makes of reference
+    answers."""
     codec = job.rules.codec
     if job.from_rows:
         for text in _texts(job):
@@ -114,9 +115,7 @@ def pair_rows(job: Job) -> Iterator[PairRow]:
         return
     data: Any = job.run.data_source()
     if not isinstance(data, Pairs):
-        raise RequestError(
-            f"{job.request.algorithm} here learns from no pairs that could be written"
-        )
+        raise RequestError(f"{job.request.algorithm} learns from no recorded pairs here")
     prompts = {tuple(job.rules.prompt_ids(i).tolist()): i for i in range(len(job.rules.texts))}
     for better, worse in zip(data.better, data.worse, strict=True):
         example, _ = job.rules.example(prompts[tuple(better.obs.tolist())])
@@ -125,7 +124,7 @@ def pair_rows(job: Job) -> Iterator[PairRow]:
 
 
 def labelled_rows(job: Job) -> Iterator[LabelledRow]:
-    """The labelled answers of the run's data set; a pair is a good and a bad one."""
+    """The labelled answers of the run's data set; a pair becomes a good and a bad one."""
     codec = job.rules.codec
     for text in _texts(job):
         prompt = _prompt(codec, text)
@@ -157,8 +156,8 @@ def _texts(job: Job) -> Iterator[RowText]:
             raise RequestError(f"{rows.where(index)}: {error}") from None
         if text.alone:
             raise RequestError(
-                f"data: {path} has rows of 'text' alone, which no job is written for; give them to"
-                " the other library as they are"
+                f"data: {path} has rows of 'text' alone, for which no job can be written; give "
+                "them to the other library directly"
             )
         if text.turns:
             job.fields.left_out["earlier turns"] = (
@@ -170,19 +169,19 @@ def _texts(job: Job) -> Iterator[RowText]:
 def _prompt(codec: Codec, text: RowText) -> Prompt:
     prompt: Any = text.prompt
     if isinstance(prompt, list) and isinstance(prompt[0], int):
-        raise RequestError("the rows hold token ids, which another library's rows do not")
+        raise RequestError("the rows hold token ids, which other libraries' rows do not support")
     return prompt_of(codec, prompt)
 
 
 def _answer(text: RowText, place: int) -> str:
     answer = text.completions[place]
     if not isinstance(answer, str):
-        raise RequestError("the rows hold token ids, which another library's rows do not")
+        raise RequestError("the rows hold token ids, which other libraries' rows do not support")
     return answer
 
 
 def as_messages(prompt: Prompt) -> list[dict[str, str]]:
-    """A prompt as messages: a text is what the user says."""
+    """A prompt as messages: a text becomes a user message."""
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 

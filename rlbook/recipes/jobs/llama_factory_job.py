@@ -33,7 +33,7 @@ from rlbook.recipes.jobs.trainer_arguments import batch_arguments, optimizer_arg
 
 VERSION = "0.9.5"
 CUTOFF = 2048
-"""The least `cutoff_len`; longer where a row is longer, so that nothing is cut."""
+"""The smallest `cutoff_len`; larger if a row is longer, so that nothing is truncated."""
 SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
 TAGS = {
     "role_tag": "from",
@@ -80,8 +80,8 @@ def write_dpo(job: Job) -> Written:
     fields = job.fields
     if not job.from_rows:
         raise RequestError(
-            "dpo without data plays its own pairs, and LLaMA-Factory's learns from recorded ones;"
-            " give data"
+            "dpo without data makes pairs from its own episodes, but LLaMA-Factory's learns from "
+            "recorded ones; give data"
         )
     if job.request.options.reference is not None:
         fields.left_out["reference"] = "the reference is the model that training begins with"
@@ -188,8 +188,8 @@ def _write(
 def _format_rows(
     name: str, rows: list[AnswerRow | PairRow | LabelledRow]
 ) -> tuple[list[Settings], Settings]:
-    """The rows as Alpaca's where a user alone speaks, or as ShareGPT's; and their entry in
-    dataset_info.json."""
+    """The rows in Alpaca's format if only a user speaks, otherwise in ShareGPT's; and their entry
+    in dataset_info.json."""
     plain = all(_instruction(row.prompt) is not None for row in rows)
     entry: Settings = {"file_name": f"{name}.json"}
     pairs = isinstance(rows[0], PairRow)
@@ -207,7 +207,7 @@ def _format_rows(
 
 
 def _instruction(prompt: Prompt) -> str | None:
-    """What the user says, where nobody else speaks in a prompt; None otherwise."""
+    """The user's text, if nobody else speaks in a prompt; None otherwise."""
     if isinstance(prompt, str):
         return prompt
     alone = len(prompt) == 1 and prompt[0]["role"] == "user"
@@ -271,8 +271,8 @@ def _adapter(job: Job) -> Settings:
 
 
 def _leave_template(job: Job) -> None:
-    """Lists a chat template that is not the one of a named model's own tokenizer, which is the one
-    that LLaMA-Factory reads."""
+    """Lists a chat template that differs from the one of a named model's own tokenizer, which is
+    the one that LLaMA-Factory reads."""
     settings = getattr(job.rules, "settings", None)
     template = getattr(settings, "template", None)
     if template is not None and job.model != "model":

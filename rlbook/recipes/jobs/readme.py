@@ -6,8 +6,8 @@ from rlbook.recipes.jobs.job import Job, Written
 
 
 def readme(job: Job, written: Written, source: str) -> str:
-    """The text: the files, the commands for one GPU and for eight, what was left out, and what is
-    different there."""
+    """The text: the files, the commands for one GPU and for eight, what was left out, and what
+    differs there."""
     title = (
         f"# {written.method} of {job.name}: {job.request.algorithm} on {job.request.recipe.name}"
     )

@@ -1,4 +1,4 @@
-"""rewards.py of a job: the run's rewards as functions that need no rlbook."""
+"""rewards.py of a job: the run's rewards as functions that do not need rlbook."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WEIGHTS.append({weight})"""
 
 
 def write_rewards(job: Job, model: str | None = None) -> list[float]:
-    """Writes rewards.py, and the modules that its rewards run, such as a sandbox.
+    """Writes rewards.py, and the modules that its rewards use, such as a sandbox.
 
     Args:
         job: whose environment has the rewards.
@@ -68,8 +68,8 @@ def write_rewards(job: Job, model: str | None = None) -> list[float]:
     for part in parts:
         if inspect.unwrap(given_function(part)) in CHECKS:
             raise RequestError(
-                f"reward {part.name!r} asks a model, which a job does not take along; leave it out,"
-                " or give the job a function of your own"
+                f"reward {part.name!r} asks a model, which cannot be exported with a job; leave "
+                "it out, or give the job a function of your own"
             )
         try:
             name, call = _add_reward(file, part, asked.get(part.name), job)
@@ -170,7 +170,7 @@ def _add_reward(
 
 
 def _judges(file: SourceFile, job: Job) -> dict[str, str]:
-    """Data source → the name of the function that says what is right there."""
+    """Data source → the name of the function that judges answers."""
     rules, found = job.rules, {}
     task = getattr(rules, "judge", None) or rules.task
     if isinstance(task, MixtureTask):

@@ -1,4 +1,4 @@
-"""The source of some functions with everything of this package that they use, as one Python file.
+"""The source of some functions with everything from this package that they use, as one Python file.
 
 Each name that a piece of code reads is looked up in the module where the code stands. A function, a
 class or a constant of rlbook joins the file with its own source, and is read in turn; a module of
@@ -25,7 +25,7 @@ Piece = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast
 
 
 class SourceFile:
-    """Collects pieces of source in the order in which Python can run them.
+    """Collects pieces of source in an order in which Python can run them.
 
     Attributes:
         modules: name of a copied file → its text.
@@ -38,7 +38,7 @@ class SourceFile:
         self._names: dict[str, str] = {}  # "module.name" → the name in this file
 
     def add(self, function: Callable[..., Any] | type, name: str | None = None) -> str:
-        """Adds a function or a class with all that it uses.
+        """Adds a function or a class with everything that it uses.
 
         Args:
             function: of a module whose source can be read.
@@ -90,7 +90,7 @@ class SourceFile:
         return name
 
     def _add_name(self, name: str, home: ModuleType) -> str:
-        """Adds what a name means in a module, and returns its name in the file."""
+        """Adds the object that a name refers to in a module, and returns its name in the file."""
         source = _import_of(name, home)
         if name in vars(home) and isinstance(vars(home)[name], ModuleType):
             self._add_module(name, vars(home)[name])
@@ -163,7 +163,7 @@ def _names_read(tree: Piece) -> list[str]:
 
 
 def _rename(source: str, tree: Piece, new: dict[str, str]) -> str:
-    """The source with other names in place of some."""
+    """The source with some names replaced."""
     if all(name == other for name, other in new.items()):
         return source
     lines = source.encode().splitlines()
@@ -187,8 +187,7 @@ def _rename(source: str, tree: Piece, new: dict[str, str]) -> str:
 
 @functools.cache
 def _imports_of(home: ModuleType) -> dict[str, str]:
-    """Name → the statement that imports it into a module from another, and nothing else with
-    it."""
+    """Name → the statement that imports it, and nothing else, into a module from another."""
     found = {}
     for node in ast.walk(ast.parse(inspect.getsource(home))):
         if isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -38,7 +38,7 @@ def optimizer_arguments(job: Job) -> dict[str, Any]:
 
 
 def batch_arguments(job: Job) -> dict[str, Any]:
-    """How many rows a gradient step has, and how long training lasts."""
+    """The number of rows per gradient step, and the length of training."""
     size, micro = job.fields.take("batch_size"), job.fields.take("micro_batch_size")
     per_device = size if micro is None else math.gcd(size, micro)
     options = job.request.options

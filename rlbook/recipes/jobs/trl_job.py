@@ -97,8 +97,8 @@ def write_dpo(job: Job) -> Written:
     fields = job.fields
     if not job.from_rows:
         raise RequestError(
-            "dpo without data plays its own pairs, and TRL's DPO learns from recorded ones; give"
-            " data"
+            "dpo without data makes pairs from its own episodes, but TRL's DPO learns from "
+            "recorded ones; give data"
         )
     if job.request.options.reference is not None:
         fields.left_out["reference"] = "the reference is the model that training begins with"
@@ -141,8 +141,8 @@ def write_dpo(job: Job) -> Written:
 
 
 def _write_without_reference(job: Job) -> Written:
-    """`dpo` with the loss orpo or simpo, as ORPOTrainer or CPOTrainer, which compare the policy with
-    nothing; TRL has both among its experimental trainers."""
+    """`dpo` with the loss orpo or simpo, as ORPOTrainer or CPOTrainer, which use no reference; both
+    are among TRL's experimental trainers."""
     fields = job.fields
     loss = fields.take("preference_loss")
     fields.ignore("group_size", "epochs", "reference_period", "good_weight", "label_smoothing")
@@ -170,7 +170,7 @@ def _write_without_reference(job: Job) -> Written:
 
 
 def _write_kto(job: Job) -> Written:
-    """`dpo` with the loss kto, on answers that are good or bad each for itself."""
+    """`dpo` with the loss kto, on answers that are labelled good or bad."""
     fields = job.fields
     fields.ignore("preference_loss", "group_size", "epochs", "reference_period", "simpo_margin")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
@@ -211,8 +211,8 @@ def write_grpo(job: Job) -> Written:
         raise RequestError("grpo on recorded groups has no counterpart in TRL; leave out data")
     if values["episode_reward"] is not None:
         raise RequestError(
-            f"episode_reward {values['episode_reward']!r} has no counterpart in TRL, whose rewards"
-            " do not see the policy"
+            f"episode_reward {values['episode_reward']!r} has no counterpart in TRL, whose "
+            "rewards have no access to the policy"
         )
     rloo = values["baseline"] == "leave-one-out"
     settings = _optimizer(job) | _rounds(job) | (_rloo(job) if rloo else _grpo(job))
@@ -287,7 +287,7 @@ def _penalty(job: Job) -> dict[str, Any]:
         return {"beta": 0.0}
     if where == "reward":
         raise RequestError(
-            "TRL's GRPO has the KL penalty in the loss, not in the reward; kl_in loss"
+            "TRL's GRPO has the KL penalty in the loss, not in the reward; set kl_in to loss"
         )
     if estimator != "k3":
         fields.left_out["kl_estimator"] = f"{estimator}: TRL's GRPO has k3"
@@ -325,7 +325,7 @@ def _optimizer(job: Job) -> dict[str, Any]:
 
 
 def _rounds(job: Job) -> dict[str, Any]:
-    """How many completions a round and a gradient step have, and how long training lasts."""
+    """The number of completions per round and gradient step, and the length of training."""
     size, epochs = job.request.num_envs, job.fields.take("epochs")
     minibatch, per_device = minibatch_of(job)
     updates = count_rounds(job) * epochs * (size // minibatch)
@@ -376,7 +376,7 @@ def _write(
     rewards: str | None = None,
     package: str = "trl",
 ) -> Written:
-    """Writes the rows, config.yaml and train.py; the trainer lies in `package`."""
+    """Writes the rows, config.yaml and train.py; the trainer is in `package`."""
     files = {"train.py": f"trains with {package}.{kind}Trainer", "config.yaml": "its settings"}
     classes = f"from trl import {kind}Config, {kind}Trainer, TrlParser"
     if package != "trl":
@@ -429,7 +429,7 @@ def _write(
 
 
 def _eight(job: Job, settings: dict[str, Any]) -> str:
-    """The options that leave a step on eight GPUs the step on one."""
+    """The options with which a step on eight GPUs equals the step on one."""
     per_device = settings["per_device_train_batch_size"]
     here, accumulation = share_among_gpus(job, per_device, settings["gradient_accumulation_steps"])
     options = f"--per_device_train_batch_size {here} --gradient_accumulation_steps {accumulation}"

@@ -25,7 +25,7 @@ from rlbook.recipes.jobs.reward_file import write_rewards
 VERSION = "0.9.1"
 HERE = "${oc.env:JOB}"
 OFF = 1e9
-"""A bound that is never reached, where verl always has one."""
+"""A bound that is never reached, for settings that verl cannot switch off."""
 Settings = dict[str, Any]
 
 
@@ -97,8 +97,8 @@ def write_grpo(job: Job) -> Written:
         raise RequestError("grpo on recorded groups has no counterpart in verl; leave out data")
     if values["episode_reward"] is not None:
         raise RequestError(
-            f"episode_reward {values['episode_reward']!r} has no counterpart in verl, whose rewards"
-            " do not see the policy"
+            f"episode_reward {values['episode_reward']!r} has no counterpart in verl, whose "
+            "rewards have no access to the policy"
         )
     algorithm = _estimator(job)
     fields.ignore("top_share", "top", "score_temperatures", "held_out")
@@ -240,7 +240,7 @@ def _add_penalty(job: Job, settings: Settings, algorithm: Settings) -> None:
 
 
 def _rounds(job: Job, group: int) -> Settings:
-    """Batches in verl's words: prompts, each with `n` completions."""
+    """Batch sizes in verl's terms: prompts, each with `n` completions."""
     size, epochs = job.request.num_envs, job.fields.take("epochs")
     minibatch, micro = minibatch_of(job)
     if minibatch % group:
@@ -331,7 +331,8 @@ def _optimizer(job: Job) -> Settings:
 
 
 def _examples(job: Job, rules: TokenRules) -> Iterator[Settings]:
-    """The prompts of a split in verl's schema, with what the rewards read in `extra_info`."""
+    """The prompts of a split in verl's schema, with the columns that rewards use in
+    `extra_info`."""
     for index in range(len(rules.texts)):
         example, messages = rules.example(index)
         text, answer = rules.texts[index], rules.answers[index]
@@ -353,7 +354,7 @@ def _write_parquet(job: Job, files: dict[str, Iterator[Settings]]) -> dict[str, 
 
 
 def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings) -> Written:
-    """Adds what both methods share to the settings, and writes everything."""
+    """Adds the settings that both methods share, and writes everything."""
     leave_ends(job)
     files = _write_parquet(
         job,
@@ -446,7 +447,7 @@ def _write_yaml(
 
 
 class _WholeDumper(yaml.SafeDumper):
-    """Writes what occurs twice twice, without anchors."""
+    """Writes repeated values in full, without anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,4 +1,5 @@
-"""`rlbook export --job`: what a run or a config file trains, written for another library."""
+"""`rlbook export --job`: writes the training of a run or a config file as a job for another
+library."""
 
 from __future__ import annotations
 
@@ -80,14 +81,14 @@ def write_job(
 def _asked_run(
     source: Path, checkpoint: int | str | None, allow_import: bool
 ) -> tuple[Request, Run | None]:
-    """The request in a folder or a file, and the run at a checkpoint where one was asked for."""
+    """The request in a folder or a file, and the run at a checkpoint if one was requested."""
     if source.is_dir() and checkpoint is not None:
         run = load(source, checkpoint=checkpoint, allow_import=allow_import)
         return run.request, run
     if source.is_dir():
         return Request.from_yaml(read_config(source)[0], allow_import=allow_import), None
     if checkpoint is not None:
-        raise RequestError(f"checkpoint is for a run's folder, and {source} is none")
+        raise RequestError(f"checkpoint applies to a run's folder, but {source} is not one")
     try:
         text = read_file(source, CONFIG_LIMIT, follow=True).decode()
     except FileNotFoundError:
@@ -160,7 +161,7 @@ def _write_files(job: Job, write: Writer, source: str) -> dict[str, Any]:
 
 
 def _leave_options(job: Job) -> None:
-    """Lists the run's options that a job has no counterpart for."""
+    """Lists the run's options without a counterpart in the job."""
     options, left = job.request.options, job.fields.left_out
     if options.stop_at_return is not None:
         left["stop_at_return"] = f"{options.stop_at_return:g}: the job trains for its whole budget"

@@ -1,5 +1,5 @@
 """Settings of published recipes by name, for `rlbook train --preset NAME` and
-`rlbook.train(preset=NAME)`: one YAML file each, in the form of a run's config.yaml.
+`rlbook.train(preset=NAME)`: one YAML file each, in the format of a run's config.yaml.
 
 What an algorithm needs on one environment of the book stands in `rlbook/algorithms/*/presets`.
 """

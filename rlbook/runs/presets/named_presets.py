@@ -1,4 +1,4 @@
-"""Reads the named presets, and says what of one holds for a run."""
+"""Reads the named presets, and selects the settings that apply to a run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class NamedPreset:
     algorithm: str
     env: str  # an id, short
     env_kwargs: dict[str, Any]
-    """Of that environment; a run in another one goes without."""
+    """The arguments of the preset's environment; a run in another one ignores them."""
     options: dict[str, Any]
-    """Of a run, by the names of `rlbook.runs.options.RunOptions`."""
+    """The options of a run, by the names of `rlbook.runs.options.RunOptions`."""
     hyperparameters: dict[str, Any]
 
     def for_run(
@@ -41,8 +41,8 @@ class NamedPreset:
         *,
         allow_import: bool = False,
     ) -> NamedPreset:
-        """What of it holds for a run: no arguments of another environment, and nothing that the
-        user says otherwise.
+        """The settings that apply to a run: without arguments of another environment, and without
+        those that the user overrides.
 
         Args:
             algorithm: of the run.

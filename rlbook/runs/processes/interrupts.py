@@ -17,7 +17,7 @@ class Interrupted(ShortTraceback, KeyboardInterrupt):
     written."""
 
     run: Any = None
-    """The `rlbook.Run` as far as it came; its `train` goes on from there."""
+    """The interrupted `rlbook.Run`; its `train` continues from there."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -62,7 +62,7 @@ class Interrupts:
 
 
 _early: list[int] = []
-"""Signals that came before a run waited for them, and that may have been swallowed."""
+"""Signals that arrived before a run handled them, and whose exception may have been swallowed."""
 
 
 def raise_at_once(signum: int, _frame: FrameType | None) -> None:

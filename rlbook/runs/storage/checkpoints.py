@@ -348,13 +348,13 @@ class Sealed(NamedTuple):
 
     step: int
     configs: list[str]
-    """The sha256 of each config.yaml that it belongs to."""
+    """The sha256 of each config.yaml for which it is valid."""
     lengths: dict[str, int]
-    """Of the log's files when it was written, in bytes."""
+    """The sizes of the log's files when it was written, in bytes."""
     digests: dict[str, str]
     """The sha256 of that many bytes; empty in older checkpoints."""
     best: tuple[int, float] | None
-    """Step and score of the best evaluation until then."""
+    """Step and score of the best evaluation so far."""
 
 
 def latest_seal(folder: str | Path) -> Sealed | None:

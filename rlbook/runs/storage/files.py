@@ -18,7 +18,7 @@ from rlbook.checks import machine_memory
 from rlbook.errors import ShortTraceback, system_reason
 
 Pieces = Iterable[bytes | memoryview]
-"""What a file is to hold, in order."""
+"""The content of a file, in order."""
 
 
 class CheckpointError(ShortTraceback, RuntimeError):
@@ -200,7 +200,7 @@ def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
             _regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), str(path), limit
         )
     except NotADirectoryError as error:
-        raise FileNotFoundError(errno.ENOENT, "there is none", str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, "it does not exist", str(path)) from error
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -89,7 +89,7 @@ def read_config(folder: Path) -> tuple[str, str]:
 
 
 def _what_is_there(folder: Path) -> str:
-    """What stands in place of a run folder, and where a run is nearby."""
+    """What is in place of a run folder, and where a run is nearby."""
     if folder.is_dir():
         inside = _runs_inside(folder)
         named = ", ".join(str(folder / name) for name in inside[:SHOWN])
@@ -102,7 +102,7 @@ def _what_is_there(folder: Path) -> str:
 
 
 def _runs_inside(folder: Path) -> list[str]:
-    """The names of the run folders in a folder; none where it cannot be read."""
+    """The names of the run folders in a folder; none if it cannot be read."""
     try:
         return sorted(entry.name for entry in folder.iterdir() if (entry / CONFIG).is_file())
     except OSError:
@@ -110,8 +110,8 @@ def _runs_inside(folder: Path) -> list[str]:
 
 
 def seal(config: bytes) -> str:
-    """The sha256 of a config.yaml, which its checkpoints refer to. Line ends of Windows, which git
-    and archives may have put there, count as those of Unix."""
+    """The sha256 of a config.yaml, to which its checkpoints refer. Windows line ends, which git and
+    archives may have introduced, are treated as Unix ones."""
     return hashlib.sha256(config.replace(b"\r\n", b"\n")).hexdigest()
 
 

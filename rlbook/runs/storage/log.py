@@ -72,11 +72,11 @@ class MetricsLog:
         """
         for name in self._files:
             if not is_count(position.get(name)):
-                raise ValueError(f"the checkpoint names no length of {name}.")
+                raise ValueError(f"the checkpoint does not record the length of {name}.")
             if self._size(name) < position[name]:
                 raise ValueError(
-                    f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw"
-                    f" {position[name]}."
+                    f"{self.folder / name} has {self._size(name)} bytes, but had "
+                    f"{position[name]} when the checkpoint was written."
                 )
         hashed = {}
         for name in self._files:

@@ -23,13 +23,14 @@ from rlbook.runs.storage.state_encoding import StateError
 from rlbook.seeding import check_rng_state
 
 LARGEST_LOG_PROB = 1e4
-"""Nats, for each number of an action. What was drawn has no log-probability below -150: a float32
-uniform is 0 or at least 2^-149, and a normal one lies within 40 deviations of its mean."""
+"""The lowest possible log-probability, in nats, per component of an action, in absolute value.
+Sampled values have none below -150: a float32 uniform is 0 or at least 2^-149, and a normal number
+lies within 40 deviations of its mean."""
 
 WITH_NEXT = frozenset({"next_obs", "next_obs_frames"})
 OBSERVED = WITH_NEXT | {"obs"}
-"""What steps have beside their actions: observations, or the numbers of their frames, which the
-buffer checks."""
+"""The fields of steps besides their actions: observations, or the numbers of their frames, which
+the buffer checks."""
 _FLAGS = ("terminated", "truncated", "valid", "mask", "written")
 _LOG_PROBS = ("log_prob", "reference_log_prob")
 
@@ -141,7 +142,7 @@ def _check_actions(value: object, space: Space, where: str) -> None:
     elif isinstance(space, spaces.Box):
         fits = fits and _kind(value) == np.dtype(space.dtype).kind
     if not fits:
-        raise StateError(f"{where} holds something that is not an action of {str(space)[:80]}")
+        raise StateError(f"{where} holds a value that is not an action of {str(space)[:80]}")
 
 
 def _check_observations(value: object, space: Space, where: str, lead: tuple[int, ...]) -> None:
@@ -171,7 +172,7 @@ def _check_observations(value: object, space: Space, where: str, lead: tuple[int
     else:
         return
     if not fits:
-        raise StateError(f"{where} holds what is not an observation of {str(space)[:80]}")
+        raise StateError(f"{where} holds a value that is not an observation of {str(space)[:80]}")
 
 
 # ---- arrays, tensors and numbers alike

@@ -72,7 +72,7 @@ def decode(
     left = _Left(dict(arrays), frozen)
     state = _decode(skeleton, 0, left)
     if left.arrays:
-        raise StateError(f"the array {min(left.arrays)} belongs to nothing")
+        raise StateError(f"the array {min(left.arrays)} is not referenced")
     if not isinstance(state, dict):
         raise StateError(f"the state is a {type(state).__name__}, not a dict")
     return state
@@ -219,11 +219,11 @@ def _decode_tensor(bits: np.ndarray, dtype: object, where: str) -> Any:
 
 def _decode_scalar(dtype: str, value: object) -> np.generic:
     if type(value) not in (bool, int, float):
-        raise StateError(f"a {dtype} cannot be {str(value)[:40]!r}")
+        raise StateError(f"a {dtype} cannot hold {str(value)[:40]!r}")
     try:
         return np.dtype(dtype).type(value)
     except (OverflowError, ValueError) as error:
-        raise StateError(f"a {dtype} cannot be {str(value)[:40]}") from error
+        raise StateError(f"a {dtype} cannot hold {str(value)[:40]}") from error
 
 
 def _take(name: object, left: _Left) -> np.ndarray:

@@ -37,7 +37,7 @@ from rlbook.book.exercises.mark_formats import as_nbgrader
 from rlbook.cli.main import main
 from rlbook.llm.rewards.code import isolation_works
 
-in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
+in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system has no sandbox")
 SEED = 4711
 PLANTED = {
     "dqn_catch": (
@@ -704,6 +704,6 @@ def test_start_and_key_write_their_files_once(
     (tmp_path / "mine/dqn_catch.py").write_text("mine")
     assert main(["course", "start", "mine", "--assignments", "all"]) == 0
     assert (tmp_path / "mine/dqn_catch.py").read_text() == "mine"
-    assert "2 files were there already" in capsys.readouterr().out
+    assert "2 files existed already" in capsys.readouterr().out
     assert main(["course", "key", "teacher"]) == 0
     assert len([*(tmp_path / "teacher").iterdir()]) == 2 * len(PLANTED)

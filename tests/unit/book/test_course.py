@@ -20,7 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import isolation_works
 
 ROOT = Path(__file__).parents[3]
-in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
+in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system has no sandbox")
 
 FIRST_VISIT = (
     "def first_visit(states, G, state):\n    return next((g for s, g in zip(states, G) if s =="
@@ -233,7 +233,7 @@ def test_who_is_a_student(tmp_path: Path) -> None:
     # one student's folder, flat
     assert students(tmp_path / "ann") == {"ann": [tmp_path / "ann" / "returns.py"]}
     (tmp_path / "bob.py").write_text("")
-    with pytest.raises(RequestError, match=r"beside them bob\.py"):
+    with pytest.raises(RequestError, match=r"a loose file, bob\.py"):
         students(tmp_path)
 
 

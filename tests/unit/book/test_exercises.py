@@ -26,7 +26,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import isolation_works
 
 DOCS = Path(__file__).parents[3] / "docs"
-in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
+in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system has no sandbox")
 ANSWER = (
     "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1,"
     " len(rewards) + 1)\n"

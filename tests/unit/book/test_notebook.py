@@ -20,7 +20,7 @@ from rlbook.envs.tabular.mdp import TabularMDP
         ([0.5, 0.35], "not right, off by 0.1"),
         ([0.5], "not right, it has shape [1] and should have [2]"),
         ([[0.5, 0.25]], "not right, it has shape [1, 2] and should have [2]"),
-        ([0.5, float("nan")], "not right, it holds a number that is not finite"),
+        ([0.5, float("nan")], "not right, it contains a number that is not finite"),
     ],
 )
 def test_an_answer_is_right_only_where_it_agrees_with_the_exact_one(answer, said, capsys):

@@ -272,7 +272,7 @@ def test_the_maze_starts_from_a_clone_too_and_refuses_a_critic_of_steps(folder: 
     [
         (
             {"critic_start": "reward_model"},
-            "critic_start 'reward_model' needs a reward_model, and none is named",
+            "critic_start 'reward_model' needs a reward_model, but none is given",
         ),
         ({"start": "nowhere"}, "start: nowhere"),
         ({"start": "maze sft"}, "the start was made for another environment"),
@@ -286,7 +286,7 @@ def test_the_maze_starts_from_a_clone_too_and_refuses_a_critic_of_steps(folder: 
         ),
         (
             {"reward_caution": 1.0},
-            "reward_caution must be at least 0, and is for a reward_model; got 1",
+            "reward_caution needs a reward_model and must be at least 0, got 1",
         ),
         (
             {"reward_caution": 1.0, "reward_model": "reward"},

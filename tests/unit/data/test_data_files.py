@@ -748,7 +748,7 @@ def test_csv_files_hold_texts_labels_and_margins(tmp_path: Path, addition: Any) 
         (
             "a.csv",
             b"prompt,completion\n1+1=,2\n1+1=\n",
-            "a.csv, line 3 has 1 cells, and the header 2",
+            "a.csv, line 3 has 1 cells, but the header has 2",
         ),
         ("b.csv", b"prompt,prompt\n1+1=,2\n", "line 1 names a column twice: prompt, prompt"),
         (

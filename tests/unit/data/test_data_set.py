@@ -127,7 +127,7 @@ def test_rows_that_are_held_out_are_in_no_minibatch_also_after_saving(cut: int) 
 
 
 def test_a_position_in_another_data_set_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 9 rows, and the saved position is one in 10"):
+    with pytest.raises(ValueError, match="has 9 rows, but the saved position belongs to 10"):
         rows(9).load_state_dict(rows(10).state_dict())
     with pytest.raises(ValueError, match="row 11 of pass 0 in 10 rows"):
         rows(10).load_state_dict(rows(10).state_dict() | {"position": 11})

@@ -223,11 +223,11 @@ def damaged(change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows["obs_frames"].fill_(10**6), "one that is shown has 1000000"),
-        (lambda rows: rows["next_obs_frames"].neg_(), "one that is shown has -"),
+        (lambda rows: rows["obs_frames"].fill_(10**6), "an observation refers to 1000000"),
+        (lambda rows: rows["next_obs_frames"].neg_(), "an observation refers to -"),
         (lambda rows: rows["frames"].update(count=3), "are not 3 in blocks of 5"),
         (lambda rows: rows["frames"].update(block=0), "in blocks of 0"),
-        (lambda rows: rows["frames"]["full"].pop(), "one that is shown has 0"),
+        (lambda rows: rows["frames"]["full"].pop(), "an observation refers to 0"),
         (
             lambda rows: rows["frames"].update(last=rows["frames"]["last"][:, :, :1]),
             "are not 1 x 3 x 2 of uint8",

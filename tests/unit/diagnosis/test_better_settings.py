@@ -87,7 +87,7 @@ def test_nothing_is_recommended_that_was_not_measured(
 
 def test_where_the_best_policy_is_random_one_that_learns_such_is_named() -> None:
     assert told("q_learning", "ShortCorridor-v0") == (
-        "its observations hide the state, so that the best policy is random, and reinforce learns"
+        "its observations hide the state, so the best policy is random, and reinforce learns"
         " one: rlbook train reinforce ShortCorridor-v0, then rlbook evaluate --explore"
     )
 
@@ -111,7 +111,7 @@ def test_a_threshold_is_called_solved_and_not_the_optimum() -> None:
 def test_where_the_observations_hide_the_state_a_memory_is_named() -> None:
     line = told("q_learning", "TMaze-v0")
     assert line is not None and told("ppo", "TMaze-v0", gamma=0.5) == line
-    assert line.startswith("its observations hide the state, and a network with a memory solves it")
+    assert line.startswith("its observations hide the state, but a network with a memory solves it")
 
 
 def test_the_doctor_names_a_command_also_beside_a_setting_that_was_chosen_and_is_at_fault(
@@ -130,7 +130,7 @@ def log(best: float | None = 0.74, **known: Any) -> Log:
 def test_an_environment_without_a_known_optimum_is_judged_by_what_counts_as_solved() -> None:
     unsolved = log(None, better="try this", solved_from=0.6)
     assert short_of_the_optimum(unsolved) == (
-        "greedy play comes to 0.5, and 0.6 counts as solved: try this"
+        "greedy play returns 0.5, and 0.6 counts as solved: try this"
     )
     assert short_of_the_optimum(log(None, better="try this", solved_from=0.5)) is None
     assert short_of_the_optimum(log(None, better="try this")) is None
@@ -157,10 +157,10 @@ def test_the_rule_goes_by_the_expected_return_where_that_is_known() -> None:
     """One evaluation of 20 episodes says 0.5, and the policy is worth 0.73 of 0.74."""
     assert short_of_the_optimum(log(better="try this", expected=0.73)) is None
     assert short_of_the_optimum(log(better="try this", expected=0.3)) == (
-        "greedy play comes to 0.3 of 0.74: try this"
+        "greedy play returns 0.3 of 0.74: try this"
     )
     assert short_of_the_optimum(log(better="try this")) == (
-        "greedy play comes to 0.5 of 0.74: try this"
+        "greedy play returns 0.5 of 0.74: try this"
     )
     assert short_of_the_optimum(log(expected=0.1)) is None, "nothing better is known"
 

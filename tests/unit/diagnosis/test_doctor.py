@@ -26,7 +26,7 @@ from rlbook.diagnosis.symptoms import (
     budget_too_short,
     entropy_collapse,
     observation_scales,
-    replay_too_small,
+    replay_buffer_too_small,
     rewards_too_large,
 )
 from rlbook.evaluation.verification import Proof, proofs
@@ -71,7 +71,7 @@ ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"steps": 3200, "num_envs": 4},
     ),
     # the best policy of the corridor goes right in 59 % of the steps; the greedy one never arrives
-    "evaluation far under training": (
+    "evaluation far below training": (
         "reinforce",
         "ShortCorridor-v0",
         {"steps": 3000, "eval_every": 3000, "eval_episodes": 1},
@@ -83,7 +83,7 @@ ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"steps": 5600, "num_envs": 4, "group_size": 2},
     ),
     # with γ = 0.99 a pole that stands is worth 100, and the atoms end at 2
-    "returns outside of the atoms": (
+    "returns outside the atoms": (
         "dqn",
         "CartPole-v1",
         {
@@ -130,7 +130,7 @@ def test_no_rule_complains_of_a_preset(
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
     assert (
         capsys.readouterr().out
-        == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+        == f"the files of {tmp_path / 'run'} are undamaged, and its log shows no known problem\n"
     )
 
 
@@ -179,7 +179,7 @@ def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
     )
     found = symptoms(tmp_path, time_limit=40)
     assert (
-        "of the last episodes are cut by the time limit of 40 steps"
+        "of the last episodes are cut off by the time limit of 40 steps"
         in found["returns capped by the time limit"]
     )
 
@@ -222,7 +222,7 @@ def test_a_buffer_is_small_where_it_was_filled_ten_times_and_holds_few_episodes(
 ) -> None:
     played = [(25 * (number + 1), 0.0, 25) for number in range(episodes)]
     log = Log([], played, None, None, None, {"buffer_size": size}, ())
-    assert (replay_too_small(log) is not None) == told
+    assert (replay_buffer_too_small(log) is not None) == told
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ BOUNDS: dict[str, tuple[Log, Log]] = {
         log_with({}, episodes_of(GREW, 1.0), time_limit=50, usual_limit=50),
     ),
     # 40 below training: more than a quarter of the range of 100, and less than twice the noise of 50
-    "evaluation far under training": (
+    "evaluation far below training": (
         log_with({"return": [0.0, 50.0, 100.0, 50.0, 50.0, 50.0], "eval_return": [10.0] * 6}),
         log_with({"return": [0.0, 100.0] * 6, "eval_return": [10.0] * 12}),
     ),
@@ -306,7 +306,7 @@ BOUNDS: dict[str, tuple[Log, Log]] = {
         log_with({"zero_std_groups": [1.0] * 6, "group_return": [10.0] * 6}, best=10.0),
     ),
     # of the last three episodes two are cut, and one
-    "time limit as ending": (
+    "time limit treated as terminal": (
         log_with(
             {}, episodes_of([9] * 7 + [50, 50], 1.0), {"truncation": "terminal"}, time_limit=50
         ),
@@ -377,7 +377,7 @@ def test_a_run_that_goes_well_is_left_in_peace(
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
     assert (
         capsys.readouterr().out
-        == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+        == f"the files of {tmp_path / 'run'} are undamaged, and its log shows no known problem\n"
     )
 
 

@@ -129,7 +129,7 @@ def test_a_mean_above_the_optimum_is_told_to_be_luck() -> None:
 
 def test_a_run_that_was_stopped_by_its_return_says_so() -> None:
     ended = said("q_learning", "Maze-v0", steps=20_000, alpha=0.5, stop_at_return=2.5)
-    assert ended[0] == "ended by --stop-at-return 2.5: the last evaluation came to 3"
+    assert ended[0] == "ended by --stop-at-return 2.5: the last evaluation returned 3"
     whole = said("q_learning", "Maze-v0", steps=300, stop_at_return=2.5)
     assert not any("stop-at-return" in line for line in whole)
     reached = {"stop_at_return": -1e6, "eval_every": 100, "eval_episodes": 1}
@@ -146,10 +146,10 @@ def test_returns_move_where_they_move_by_more_than_two_hundredths_of_themselves(
 
 def test_few_episodes_are_counted() -> None:
     assert said("q_learning", "Maze-v0", episodes=3, eval_every=0) == [
-        "3 episodes finished, too few to learn much from; give more --steps or --episodes"
+        "3 episodes finished, too few to learn much from; increase --steps or --episodes"
     ]
     assert said("q_learning", "Maze-v0", steps=3, eval_every=0) == [
-        "no episode finished in 3 steps; give more --steps"
+        "no episode finished in 3 steps; increase --steps"
     ]
 
 
@@ -157,7 +157,7 @@ def test_rewards_that_were_all_0_are_named() -> None:
     """FrozenLake pays 1 or nothing, so a return of 0 has no other reading. Where rewards may
     cancel, only the returns are known."""
     assert said("q_learning", "FrozenLake8x8-v1", episodes=2, eval_every=0, seed=0) == [
-        "2 episodes finished, and every reward was 0: nothing told a good action from a bad one"
+        "2 episodes finished, and every reward was 0, so nothing distinguished good actions from bad ones"
     ]
 
 
@@ -174,7 +174,7 @@ def test_rewards_of_one_sign_cannot_cancel(paid: float | None, what: str) -> Non
     )
     run = rlbook.train("q_learning", TabularEnv(model), episodes=2, eval_every=0)
     assert summary_sentences(run) == [
-        f"2 episodes finished, and every {what} was 0: nothing told a good action from a bad one"
+        f"2 episodes finished, and every {what} was 0, so nothing distinguished good actions from bad ones"
     ]
 
 
@@ -185,9 +185,8 @@ def test_episodes_that_were_cut_are_told() -> None:
         if line.startswith("greedy")
     ]
     assert (
-        last
-        == "greedy play did not finish: 100% of its episodes were cut, since the environment has no"
-        " time limit"
+        last == "greedy play did not finish: 100% of its episodes were cut off, because the "
+        "environment has no time limit"
     )
 
 

@@ -124,7 +124,8 @@ def test_a_policy_that_takes_an_impossible_action_is_one_sentence() -> None:
 def test_what_is_wrong_with_rewards_is_one_sentence() -> None:
     stay = np.ones((2, 2, 1)) @ np.array([[0.5, 0.5]])
     with pytest.raises(
-        ValueError, match="some action must be possible in each state, but all of state 1 pay -inf"
+        ValueError,
+        match="each state must have a possible action, but all actions of state 1 have reward -inf",
     ):
         TabularMDP.from_arrays(stay, [[1.0, 0.0], [-np.inf, -np.inf]])
     for wrong in (np.inf, np.nan):

@@ -105,9 +105,7 @@ def test_tossed_coins_take_as_long_as_the_values_say() -> None:
 def test_planning_is_refused_where_places_look_alike_and_works_where_they_do_not() -> None:
     with pytest.raises(
         rlbook.RequestError,
-        match=(
-            "acts by the state's number, and here the observation does not tell which state it is"
-        ),
+        match=("acts by the state's index, but the observation does not identify the state here"),
     ):
         rlbook.train("value_iteration", "ShortCorridor-v0")
     run = rlbook.train(

@@ -268,8 +268,8 @@ def test_a_model_can_be_made_again_from_its_own_arrays() -> None:
         (
             {"transitions": [[1, 0], [0.5]]},
             (
-                r"transitions must be numbers of shape \[S, A, S\] or \[S·A, S\], got a list that"
-                r" is not"
+                r"transitions must be numbers of shape \[S, A, S\] or \[S·A, S\], but this list"
+                r" cannot be converted"
             ),
         ),
         (
@@ -426,8 +426,8 @@ def test_a_space_too_large_says_how_many_states_were_found() -> None:
     """After 9 states were tried, both ways each, 2 · 9 + 2 · 2 for the two at the rim are more than
     20."""
     complaint = (
-        "Corridor is too large to plan in: 11 states were found in 18 transitions, and to try all"
-        " would take more than 20"
+        "Corridor is too large to plan in: 11 states were found in 18 transitions, and trying all "
+        "of them would take more than 20"
     )
     with pytest.raises(ValueError, match=complaint):
         TabularMDP.from_env(Corridor(length=1000, starts=(500,)), max_transitions=20)
@@ -462,8 +462,8 @@ class Doubled(gymnasium.RewardWrapper[Any, int]):
         (
             Doubled(Maze()),
             (
-                "the wrapper Doubled changes the environment, so the model below it is not a model"
-                " of it"
+                "the wrapper Doubled changes the environment, so the model of the "
+                "wrapped environment does not describe it"
             ),
         ),
         ("FrozenLake-v1", "env must be a gymnasium.Env, got str"),

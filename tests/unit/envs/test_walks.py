@@ -119,9 +119,7 @@ def test_states_of_a_group_look_alike_and_the_ends_do_not() -> None:
 
 def test_planning_where_states_look_alike_is_refused() -> None:
     assert not RandomWalk(7, group=3).model().observable
-    with pytest.raises(
-        rlbook.RequestError, match="the observation does not tell which state it is"
-    ):
+    with pytest.raises(rlbook.RequestError, match="the observation does not identify the state"):
         rlbook.train(
             "value_iteration", "RandomWalk-v0", env_kwargs={"length": 7, "group": 3}, gamma=0.9
         )

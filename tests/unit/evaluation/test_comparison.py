@@ -233,5 +233,5 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     for folder, why in ((tmp_path, "it has no config"), (tmp_path / "no", "it does not exist")):
         with pytest.raises(rlbook.RequestError, match=rf"^{folder} is not a run folder: {why}"):
             rlbook.compare(folder)
-    with pytest.raises(rlbook.RequestError, match="no episode was played"):
+    with pytest.raises(rlbook.RequestError, match="no episode has finished"):
         rlbook.compare(write(tmp_path / "run", 0, [{"step": 1}]))

@@ -105,7 +105,7 @@ def test_a_beginning_is_right_if_a_right_expression_begins_so_by_brute_force(pro
 
 def test_a_task_without_steps_says_so() -> None:
     rules = EnvRecipe.from_env("Addition-v0").make().unwrapped.rules  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="task 'addition' has no steps that could be judged"):
+    with pytest.raises(ValueError, match="task 'addition' has no reasoning steps to judge"):
         find_steps([rules.to_completion(0, np.array([5, 2]))], rules)
 
 

@@ -219,7 +219,7 @@ def test_an_adapter_alone_is_told_of_its_model(
 
 
 def test_what_has_no_effect_is_refused_in_python(model: str) -> None:
-    with pytest.raises(RequestError, match="model says how the model of a folder is read"):
+    with pytest.raises(RequestError, match="model sets how a folder's model is loaded"):
         rlbook.evaluate(begun(), episodes=1, model={"dtype": "bfloat16"})
     with pytest.raises(RequestError, match="neither another folder nor sizes"):
         rlbook.evaluate(model, "Addition-v0", 1, model={"folder": "x"})

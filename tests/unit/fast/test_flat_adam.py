@@ -303,7 +303,7 @@ def test_the_matrix_library_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv(matrix_product.CHOICE, "mkl")
     assert matrix_product.chosen_library() == "mkl"
     monkeypatch.setenv(matrix_product.CHOICE, "blas")
-    with pytest.raises(ValueError, match="RLBOOK_MATMUL must be mkl or onednn, got 'blas'"):
+    with pytest.raises(ValueError, match="RLBOOK_MATMUL must be 'mkl' or 'onednn', got 'blas'"):
         matrix_product.chosen_library()
     monkeypatch.delenv(matrix_product.CHOICE)
     for maker, library in (
@@ -323,7 +323,7 @@ def test_a_run_notes_the_library_that_was_asked_for_and_refuses_an_unknown_one(
     assert note not in rlbook.train("q_learning", "Maze-v0", steps=1, eval_every=0).notes
     monkeypatch.setenv(matrix_product.CHOICE, "blas")
     with pytest.raises(
-        rlbook.RequestError, match=r"^RLBOOK_MATMUL must be mkl or onednn, got 'blas'$"
+        rlbook.RequestError, match=r"^RLBOOK_MATMUL must be 'mkl' or 'onednn', got 'blas'$"
     ):
         rlbook.train("q_learning", "Maze-v0", steps=1)
 

@@ -120,8 +120,8 @@ def test_certainty_of_continuous_actions_is_refused_and_their_likelihood_is_not(
     with pytest.raises(
         ValueError,
         match=(
-            "episode_reward 'self-certainty' compares with choosing at random, and needs discrete"
-            " actions"
+            "episode_reward 'self-certainty' compares with random actions, "
+            "so it needs discrete actions"
         ),
     ):
         stage("grpo", scripted(True), num_envs=8, group_size=4, episode_reward="self-certainty")
@@ -237,13 +237,13 @@ def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> N
     [
         (
             "Maze-v0",
-            "episode_reward 'answer' needs an environment that knows what is right to write",
+            "episode_reward 'answer' needs an environment with reference answers",
         ),
         (
             "Addition-v0",
             (
-                "episode_reward 'answer' needs steps that are written in front of '</think>', and"
-                " the vocabulary has no such token"
+                "episode_reward 'answer' needs reasoning steps that end with '</think>', "
+                "but the vocabulary has no such token"
             ),
         ),
     ],

@@ -51,7 +51,7 @@ def test_a_training_episode_that_might_never_end_is_cut_and_that_is_said(
 ) -> None:
     run = rlbook.train(algorithm, Endless(), steps=300, eval_every=0, **options)
     assert set(run.episode_lengths) == {50}
-    assert "Endless has no time limit; a training episode is cut after 50 steps" in run.notes
+    assert "Endless has no time limit; training episodes are cut off after 50 steps" in run.notes
 
 
 def test_a_table_that_is_simulated_cuts_at_the_same_step() -> None:
@@ -140,4 +140,7 @@ def test_evaluate_says_how_many_episodes_did_not_finish(
 ) -> None:
     rlbook.train("q_learning", "CliffWalking-v1", steps=30, eval_every=0, out=tmp_path / "run")
     assert cli.main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    assert "2 of 2 episodes did not finish: they were cut after 50 steps" in capsys.readouterr().out
+    assert (
+        "2 of 2 episodes did not finish: they were truncated after 50 steps"
+        in capsys.readouterr().out
+    )

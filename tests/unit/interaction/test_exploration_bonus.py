@@ -198,7 +198,11 @@ def test_a_run_cut_short_goes_on_bit_for_bit(
     ("algorithm", "settings", "refusal"),
     [
         ("dqn", {"exploration_bonus": "counts"}, "exploration_bonus must be one of count, rnd"),
-        ("dqn", {"bonus_coef": 1.0}, "bonus_coef must be at least 0, and is for an exploration"),
+        (
+            "dqn",
+            {"bonus_coef": 1.0},
+            "bonus_coef needs an exploration_bonus and must be at least 0",
+        ),
         ("cql", {"exploration_bonus": "count"}, "has no use for an exploration_bonus"),
         ("value_iteration", {"exploration_bonus": "count"}, "has no use for an exploration_bonus"),
     ],

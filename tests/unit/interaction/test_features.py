@@ -154,14 +154,14 @@ def test_what_has_no_features_is_refused_in_one_sentence() -> None:
             SQUARE,
             {"features": "table"},
             (
-                "features 'table' need discrete states, and these observations are continuous; use"
+                "features 'table' need discrete states, but these observations are continuous; use"
                 " tiles or aggregate"
             ),
         ),
         (
             SQUARE,
             {"features": ((1.0,),)},
-            "features given as vectors need discrete states, and these observations are continuous",
+            "features given as vectors need discrete states, but these observations are continuous",
         ),
         (
             spaces.Discrete(3),

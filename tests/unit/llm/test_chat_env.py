@@ -582,7 +582,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"task": "addition", "data": "x"},
-        "examples come from a task, a function or data, and task and data were given",
+        "examples come from a task, a function or data, but task and data were given",
     ),
     ({"data": "nowhere"}, "data: nowhere does not exist"),
     ({"data": 3}, "data must be a text that is not empty, or none, got 3"),
@@ -606,7 +606,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"template": "plain", "template_arguments": {"a": 1}},
-        "there is no chat template here that would use 'a'",
+        "there is no chat template here to use 'a'",
     ),
     ({"template_arguments": {"tokenize": True}}, "the chat template does not use 'tokenize'"),
     ({"end_tokens": "<|im_end|>"}, r"end_tokens: the tokenizer has no token '<\|im_end\|>'"),
@@ -759,7 +759,7 @@ GREEDY = (
         ),
         (
             "x" * 300_000,
-            r"template '.*' has 300,000 characters, and a chat template may have 65,536",
+            r"template '.*' has 300,000 characters, but a chat template may have at most 65,536",
         ),
         *[
             (greedy, "the chat template takes more than 1 GiB for these messages")
@@ -767,7 +767,7 @@ GREEDY = (
         ],
         (
             "{% set a = 7 %}{% set b = 10000000 %}{{ (a ** b) % 3 }}",
-            r"template '.*' has a power \(\*\*\), and a chat template has no need",
+            r"template '.*' uses a power \(\*\*\), which is not allowed",
         ),
     ],
 )

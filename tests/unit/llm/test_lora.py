@@ -124,7 +124,10 @@ def test_all_linear_is_every_linear_layer_but_the_last() -> None:
             ),
         ),
         ({"target_modules": "("}, "is not a regular expression"),
-        ({"target_modules": ["q_proj"], "exclude_modules": ["self_attn.q_proj"]}, "leave no layer"),
+        (
+            {"target_modules": ["q_proj"], "exclude_modules": ["self_attn.q_proj"]},
+            "select no layer",
+        ),
     ],
 )
 def test_what_no_adapter_can_be_is_refused(settings: dict[str, Any], sentence: str) -> None:

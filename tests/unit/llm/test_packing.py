@@ -117,7 +117,7 @@ def test_what_cannot_be_packed_is_refused() -> None:
         loss_and_gradients(agent_for(packing=4))
     model: Any = agent_for().policy.model  # type: ignore[attr-defined]
     model.config.sliding_window = 4
-    with pytest.raises(ValueError, match="looks back over 4 alone"):
+    with pytest.raises(ValueError, match="attends to only the last 4"):
         check_packable(model, 12)
 
 

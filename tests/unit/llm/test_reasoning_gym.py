@@ -68,7 +68,7 @@ def test_partial_credit_is_the_generators() -> None:
         (
             {"dataset": "countdown"},
             (
-                "the score of 'countdown' would run what a model has written as Python, so it is"
+                "the score of 'countdown' would run a completion as Python code, so it is"
                 " not offered"
             ),
         ),

@@ -223,7 +223,7 @@ def test_the_rows_of_a_recipe_can_be_limited_from_the_command_line() -> None:
     )
     with pytest.raises(RequestError, match="max_samples must be at least 1, got 0"):
         Stages.find("beams", max_samples=0)
-    with pytest.raises(RequestError, match="max_samples: no stage of this recipe says it"):
+    with pytest.raises(RequestError, match="no stage of this recipe has max_samples"):
         Stages.find("rlhf", max_samples=32)
 
 

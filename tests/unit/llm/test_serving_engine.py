@@ -145,7 +145,7 @@ def test_no_more_wait_than_may_and_a_request_is_taken_whole_or_not_at_all(model:
         engine.submit([long.sequence])
         assert long.started.wait(60)
         engine.submit([Answer("1+2=").sequence])
-        with pytest.raises(QueueFullError, match="1 sequences are waiting, and 2 may"):
+        with pytest.raises(QueueFullError, match="1 sequences are waiting, the most allowed is 2"):
             engine.submit([Answer("1+3=").sequence, Answer("1+4=").sequence])
         assert engine.status()["waiting"] == 1
         engine.submit([Answer("1+3=").sequence])

@@ -236,7 +236,7 @@ def test_the_weights_that_ship_are_for_characters(taught: Path) -> None:
             "at least 260, for 4 special tokens and 256",
         ),
         ({"tokenizer": "word", "vocab_size": 4}, "at least 5, for 4 special tokens and 1 word"),
-        ({"tokenizer": "word", "vocab_size": 50}, "could never be written; tokenizer 'bpe'"),
+        ({"tokenizer": "word", "vocab_size": 50}, "could never be generated; tokenizer 'bpe'"),
         ({"tokenizer": "bpe", "vocab_size": 0}, "vocab_size must be an integer of at least 1"),
         ({"vocab_size": 99}, "vocab_size 99 has no effect without a tokenizer"),
         ({"tokenizer": "character", "vocab_size": 99}, "no effect on tokenizer 'character'"),

@@ -50,9 +50,9 @@ def test_the_gradients_by_hand_are_autograd_s() -> None:
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="must fit, got"):
+    with pytest.raises(ValueError, match="must have matching sizes, got"):
         negative_sampling_loss(drawn(2, 3), drawn(2, 3), drawn(3, 4, 3))
-    with pytest.raises(ValueError, match="must fit, got"):
+    with pytest.raises(ValueError, match="must have matching sizes, got"):
         negative_sampling_gradients(drawn(2, 3), drawn(1, 3), drawn(2, 4, 3))
 
 
@@ -135,7 +135,7 @@ def test_bad_requests_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="model must be one of 'skip-gram', 'cbow', got 'glove'"):
         train_word_vectors([["a", "b"]], "glove", rng=rng)
-    with pytest.raises(ValueError, match="two words beside each other"):
+    with pytest.raises(ValueError, match="two adjacent words"):
         train_word_vectors([["a"], []], rng=rng)
     with pytest.raises(ValueError, match="window must be an integer of at least 1"):
         VectorSettings(window=0)

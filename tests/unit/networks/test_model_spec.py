@@ -132,7 +132,7 @@ def test_what_cannot_be_a_model_is_refused_in_one_sentence(given: Any, sentence:
             {"hidden_sise": 8},
             "of model_type 'llama' has no 'hidden_sise'; did you mean 'hidden_size'",
         ),
-        ("grpo", "Addition-v0", {"vocab_size": 8}, "vocab_size comes from the task's own tokens"),
+        ("grpo", "Addition-v0", {"vocab_size": 8}, "vocab_size follows from the task's own tokens"),
         (
             "grpo",
             "Addition-v0",
@@ -173,7 +173,7 @@ def test_a_model_that_does_not_suit_the_task_is_refused(
 def test_one_device_is_named() -> None:
     assert Request.build("grpo", "Addition-v0", model={"device": "auto"}).options.device == "auto"
     with pytest.raises(
-        RequestError, match="device is cpu, and the model's device auto; give one of the two"
+        RequestError, match="device is cpu, but the model's device is auto; give one of the two"
     ):
         Request.build("grpo", "Addition-v0", model={"device": "auto"}, device="cpu")
 
@@ -192,7 +192,7 @@ def test_a_folder_without_weights_is_built_with_new_ones_of_the_seed(sizes_alone
     )
     assert first.config.hidden_size == 8 and not first.training and first.dtype == torch.float32
     run = Run(Request.build("grpo", "Addition-v0", model=sizes_alone))
-    assert any(note.startswith("model: new weights, drawn from the seed") for note in run.notes)
+    assert any(note.startswith("model: random weights from the seed") for note in run.notes)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_the_environment_s_model_is_a_name_and_no_network() -> None:
     )
     with pytest.raises(
         ValueError,
-        match="the environment shows the ids of the built-in model, and the model is 'elsewhere'",
+        match="the environment uses the token ids of the built-in model, but the model is 'elsewhere'",
     ):
         model_of(ModelSpec(folder="elsewhere"))
 

@@ -192,7 +192,7 @@ WRONG: dict[str, tuple[tuple[str, str], dict[str, Any], str]] = {
     "algorithm": (("value_iteratoin", "Maze-v0"), {}, "did you mean 'value_iteration'"),
     "hyper-parameter": (("q_learning", "Maze-v0"), {"alhpa": 0.5}, "alhpa"),
     "frames": (("q_learning", "Maze-v0"), {"frames": 1}, "frames must be .* at least 2, got 1"),
-    "no board": (("q_learning", "CartPole-v1"), {}, "CartPole-v1 is none of them"),
+    "no board": (("q_learning", "CartPole-v1"), {}, "CartPole-v1 is none of these"),
     "a curve": (
         ("value_iteration", "Gambler-v0"),
         {"gamma": 1.0},

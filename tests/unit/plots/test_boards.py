@@ -59,7 +59,7 @@ def test_the_list_of_boards_is_the_truth() -> None:
         if name in DRAWN:
             assert boards_of(EnvRecipe.from_env(name))
         else:
-            with pytest.raises(RequestError, match=f"{name} is none of them"):
+            with pytest.raises(RequestError, match=f"{name} is none of these"):
                 boards_of(EnvRecipe.from_env(name))
 
 

@@ -28,7 +28,7 @@ def test_any_exception_of_a_library_that_draws_becomes_a_sentence() -> None:
 def test_values_that_are_no_numbers_have_no_map(tmp_path: Path) -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
     run.agent.q[5] = np.nan  # type: ignore[attr-defined]
-    with pytest.raises(RequestError, match="infinite or no numbers"):
+    with pytest.raises(RequestError, match="infinite or NaN"):
         plot_value_map(run, out=tmp_path / "map.png")
     assert list(tmp_path.iterdir()) == []
 

@@ -469,7 +469,10 @@ def test_an_episode_that_nothing_would_end_is_shown_for_a_while(tmp_path: Path) 
     )
     watch(run, stream=stream)
     assert "step 200 " in stream.getvalue() and "step 201" not in stream.getvalue()
-    assert "it did not finish, and was cut: the environment has no time limit" in stream.getvalue()
+    assert (
+        "it did not finish, and was cut off, because the environment has no time limit"
+        in stream.getvalue()
+    )
 
 
 @pytest.mark.thorough

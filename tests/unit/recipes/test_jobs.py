@@ -177,7 +177,9 @@ def test_every_built_in_reward_and_judge_can_be_written_down(tmp_path: Path) -> 
 def test_a_reward_that_asks_a_model_stays_at_home(tmp_path: Path) -> None:
     asked = {"rubric": {"criteria": {"short": {"max_words": 3}}}}
     config = write_config(tmp_path, "grpo", steps=100, env_kwargs={"reward": asked})
-    with pytest.raises(RequestError, match="reward 'rubric' asks a model, which a job does not"):
+    with pytest.raises(
+        RequestError, match="reward 'rubric' asks a model, which cannot be exported"
+    ):
         write_job(config, tmp_path / "job", "trl")
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
@@ -341,10 +343,17 @@ def test_bad_requests_are_one_sentence_and_write_nothing(
     config, out = write_config(tmp_path, "grpo", steps=100), tmp_path / "job"
     asked = {
         (str(config), str(out), "--job", "trll"): "job must be one of trl, verl, llamafactory",
-        (str(config), str(out), "--job", "trl", "--merge"): "--merge is for a model's folder",
+        (str(config), str(out), "--job", "trl", "--merge"): "--merge applies to a model's folder",
         (str(config), str(config), "--job", "trl"): "exists already",
         (str(tmp_path / "no.yaml"), str(out), "--job", "trl"): "neither a run's folder nor",
-        (str(config), str(out), "--job", "trl", "--checkpoint", "3"): "checkpoint is for a run's",
+        (
+            str(config),
+            str(out),
+            "--job",
+            "trl",
+            "--checkpoint",
+            "3",
+        ): "checkpoint applies to a run's",
     }
     for words, expected in asked.items():
         assert main(["export", *words]) == 2

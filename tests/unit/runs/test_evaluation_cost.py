@@ -107,8 +107,8 @@ def test_a_note_says_that_sums_are_evaluated_where_the_rows_bring_no_prompts(
         return [note for note in run.notes if "evaluation asks" in note]
 
     assert notes("Chat-v0") == [
-        "evaluation asks sums, the task of Chat-v0 where none is named; env.data names a file whose"
-        " prompts it is to ask"
+        "evaluation asks sums, the default task of "
+        "Chat-v0; env.data names a file with other prompts"
     ]
     assert notes("Chat-v0", data=str(rows)) == []
     assert notes("Chat-v0", task="addition") == []

@@ -248,9 +248,7 @@ def test_where_nothing_was_recorded_the_checkpoints_are_asked(
         == 0
     )
     assert json.loads(capsys.readouterr().out)["written"] == [str(tmp_path / "page.html")]
-    assert (
-        "behavior_cloning compares no action with another" in (tmp_path / "page.html").read_text()
-    )
+    assert "behavior_cloning has no advantages" in (tmp_path / "page.html").read_text()
 
 
 def test_what_a_policy_writes_cannot_become_part_of_the_page() -> None:

@@ -174,7 +174,7 @@ def test_random_steps_are_averaged() -> None:
 
 def test_what_is_too_large_or_not_observable_is_refused_as_before() -> None:
     assert "a table needs one row a state" in str(why_not("value_iteration", "Addition-v0"))
-    assert "does not tell which state it is" in str(why_not("value_iteration", "ShortCorridor-v0"))
+    assert "does not identify the state" in str(why_not("value_iteration", "ShortCorridor-v0"))
     with pytest.raises(rlbook.RequestError, match="DynaMaze changes after 1000 steps"):
         rlbook.train("value_iteration", "DynaMaze-v0", env_kwargs={"variant": "blocking"})
     with pytest.raises(NoModel, match="CartPole-v1 has no model to plan with"):

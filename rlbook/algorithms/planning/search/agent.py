@@ -72,7 +72,7 @@ def descend(
 
 
 def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
-    """Notes what led to a new node; in a table, nothing need be remembered."""
+    """Records what led to a new node; in a table, nothing needs recording."""
     if found.met:
         state: object = None
         if found.mode == "closed" and ending != TERMINATED:
@@ -88,8 +88,8 @@ def allowed_at(found: SearchTree, world: World, node: int) -> Any:
 def found_under(
     found: SearchTree, world: World, action: int, observation: object, spare: int
 ) -> SearchTree | None:
-    """What a search knows from the state on that an action from its root has led to, and that shows
-    `observation`, with room for `spare` more nodes; None where it did not foresee that state.
+    """The part of the last search below an action that was taken at its root and led to
+    `observation`, with room for `spare` more nodes; None if the search did not reach that state.
     """
     tree, key = found.tree, world.key(observation, found.mode, GOES_ON)
     node = find_child(action, key, tree.child, tree.sibling, tree.key)
@@ -117,18 +117,18 @@ class SearchAgent(Agent):
         # whether the environment was found to be random
         self._random = False
         self.tree: SearchTree | None = None
-        """What the last search for a move in training found."""
+        """The result of the last search for a move in training."""
         self._mask_of = mask_method(env)
         self._world = self.look_into(env)
 
     def look_into(self, env: gymnasium.Env) -> World:
-        """Where a search from where `env` is takes its steps."""
+        """The simulator for a search from the current state of `env`."""
         act = None if self.adaptation is None else self.adaptation.act
         return simulator_of(env, act, self._num_actions)
 
     def bind_env(self, env: gymnasium.Env) -> Self:
-        """A twin that searches from where `env` is, as `rlbook.make` or `gymnasium.make` made it.
-        Nothing of this agent changes with it."""
+        """A twin that searches from the current state of `env`, as `rlbook.make` or
+        `gymnasium.make` made it. This agent is not changed."""
         if not hasattr(env, "adaptation"):
             env = with_mask_in_info(env)
             env = AdaptedEnv(env, adapt_to(type(self), env, self.config))
@@ -138,7 +138,7 @@ class SearchAgent(Agent):
         return twin
 
     def fixed_rng(self, observation: object) -> np.random.Generator:
-        """The generator for an observation where nothing is to be explored: made of the seed and
+        """A generator for an observation when nothing is to be explored: derived from the seed and
         the observation, so that the same state gives the same action.
         """
         return np.random.default_rng([self._seed, content(observation) % 2**60])
@@ -152,7 +152,7 @@ class SearchAgent(Agent):
         simulations: int | None = None,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> SearchTree:
-        """The tree that simulations grow from the state that the environment is in.
+        """The tree grown by simulations from the environment's current state.
 
         Args:
             observation: what the environment shows there.
@@ -174,7 +174,7 @@ class SearchAgent(Agent):
         return found
 
     def _show_mask(self, observation: object, action_mask: NDArray[np.bool_] | None) -> None:
-        """Tells the world what is allowed where the search begins. A table knows it."""
+        """Passes the allowed actions at the root to the simulator. A table knows them."""
         if isinstance(self._world, TableModel):
             return
         if action_mask is None and self._mask_of is not None:
@@ -191,7 +191,7 @@ class SearchAgent(Agent):
         random: bool = False,
         room: int | None = None,
     ) -> SearchTree:
-        """A tree to grow: a root alone, or the one that was kept.
+        """A tree to grow: a new root, or the subtree that was kept.
 
         Args:
             random: the environment is known to be random.

@@ -20,7 +20,7 @@ from rlbook.networks.policy import Policy
 
 Floats = NDArray[np.float64]
 Shown = Any
-"""What environments show, one of them or many: numbers, an array, or the parts of a text."""
+"""Observations, one or several: numbers, an array, or the parts of a text."""
 
 
 class Judge(Protocol):
@@ -43,7 +43,7 @@ class Descent(NamedTuple):
 
 
 class SearchGuide:
-    """The policy and the critic of an agent, and a judge of finished texts.
+    """The policy and the critic of an agent, and optionally a judge of finished texts.
 
     Args:
         agent: it was trained; its policy chooses among discrete actions.
@@ -65,40 +65,41 @@ class SearchGuide:
         self.policy: Any = getattr(agent, "policy", None)
         self.judge, kind = judge, type(agent).__name__
         if not isinstance(self.policy, Policy):
-            raise RequestError(f"a search is guided by a policy network, and {kind} has none")
+            raise RequestError(f"a guided search needs a policy network, but {kind} has none")
         if getattr(agent, "reward_scale", None) is not None:
             raise RequestError(
-                f"the critic of this {kind} learned rewards divided by their deviation "
-                "(normalize_reward), and a search adds it to rewards as they are"
+                f"the critic of this {kind} learned from normalised rewards (normalize_reward), "
+                "but a search adds its values to unscaled rewards"
             )
         self.has_critic = bool(self.policy.value_parameters())
 
     def of_texts(self, texts: bool) -> Self:
-        """The same guide, in environments that are texts or are not; it counts on."""
+        """The same guide for environments that are texts, or that are not; its counts continue."""
         twin = copy.copy(self)
         twin.texts = texts
         return twin
 
     def check_judge(self) -> None:
-        """Raises RequestError where a critic is to judge texts and there is none."""
+        """Raises RequestError if a critic is needed to judge texts and there is none."""
         if self.judge == "critic" and not self.has_critic:
             kind = type(self.agent).__name__
             raise RequestError(
-                f"{kind} has no critic that could judge what it writes; give judge: the folder of "
-                "a reward model, or verifier"
+                f"{kind} has no critic to score its completions; give judge: the folder of a "
+                "reward model, or verifier"
             )
 
     @property
     def num_networks(self) -> int:
-        """How many networks read each text: the policy, and what values it."""
+        """The number of networks that read each text: the policy, and the network that evaluates
+        it."""
         return 1 + (not isinstance(self.judge, str) or bool(self.has_critic))
 
     @torch.inference_mode()
     def estimates(
         self, observations: list[Shown], masks: list[Any] | None = None
     ) -> tuple[Floats, Floats]:
-        """π [K, A] and V [K] of K of the environment's observations; a mask [A] of one says what is
-        allowed there, None: everything.
+        """π [K, A] and V [K] for K of the environment's observations; a mask [A] for one says which
+        actions are allowed, None: all.
         """
         stacked = stack(observations)
         seen, device = self.agent.adapt_observations(stacked), self.agent.parts.device
@@ -108,7 +109,7 @@ class SearchGuide:
             seen = torch.as_tensor(seen, dtype=torch.float32).to(device)
         distribution = self.policy.distribution(seen)
         if not isinstance(distribution, Categorical):
-            raise RequestError("a search is guided by a policy over discrete actions")
+            raise RequestError("a guided search needs a policy over discrete actions")
         probability = distribution.log_probs.double().exp().cpu().numpy()
         if not isinstance(self.judge, str):
             value = np.asarray(self.scores(observations))
@@ -154,14 +155,14 @@ class SearchGuide:
             self.tokens["read"] += self.num_networks * len(trees)
 
     def count_prompts(self, prompts: list[Shown]) -> None:
-        """Takes in that the networks have read these prompts, whose last tokens `admit` counts."""
+        """Records that the networks have read these prompts, whose last tokens `admit` counts."""
         read = sum(int(prompt["length"]) for prompt in prompts) - len(prompts)
         self.tokens["read"] += self.num_networks * read
         self.tokens["prompts"] += len(prompts)
 
     def evaluate(self, descents: list[Descent]) -> None:
-        """Asks the networks about the new states that simulations came to, and the judge about the
-        finished texts.
+        """Evaluates the new states that simulations reached with the networks, and the finished
+        texts with the judge.
         """
         on = [one for one in descents if one.ending != TERMINATED]
         if on:
@@ -181,7 +182,7 @@ class SearchGuide:
             found.tree.rewards[length - 1] = float(score)
 
     def scores(self, observations: list[Shown]) -> Floats:
-        """What the reward model says of texts, finished or not: [K]."""
+        """The reward model's scores of texts, finished or not: [K]."""
         assert not isinstance(self.judge, str)
         texts = stack(observations)
         count = len(texts["tokens"])

@@ -130,7 +130,7 @@ class GuidedSearch(Agent):
 
     @property
     def tokens(self) -> dict[str, int]:
-        """Of texts, what the networks had to read; see `SearchGuide`."""
+        """For texts, the number of tokens that the networks had to read; see `SearchGuide`."""
         return self.guide.tokens
 
     @classmethod
@@ -138,7 +138,7 @@ class GuidedSearch(Agent):
         return True
 
     def bind_env(self, env: AdaptedVectorEnv) -> Self:
-        """A twin that searches in these environments. Nothing of this agent changes with it."""
+        """A twin that searches in these environments. This agent is not changed."""
         twin, inner = copy.copy(self), env.unwrapped
         twin._vector = inner
         open_texts = getattr(inner, "text_worlds", None)
@@ -154,7 +154,9 @@ class GuidedSearch(Agent):
             count = int(space.n)  # type: ignore[attr-defined]
             twin._worlds = [simulator_of(one, act, count) for one in getattr(inner, "envs", ())]
         if len(twin._worlds) != env.num_envs:
-            raise RequestError("these environments cannot be searched: they can not be copied")
+            raise RequestError(
+                "these environments cannot be searched, because they cannot be copied"
+            )
         nothing: list[Any] = [None] * env.num_envs
         twin.trees, twin._seen, twin._played = nothing.copy(), nothing.copy(), nothing.copy()
         return twin
@@ -166,7 +168,7 @@ class GuidedSearch(Agent):
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
-        """The actions that were tried most often: [N]. `explore` makes no difference.
+        """The most visited actions: [N]. `explore` makes no difference.
 
         `action_mask` [N, A] says what is allowed where the searches begin; a forbidden action has
         no prior and is never tried.
@@ -185,12 +187,14 @@ class GuidedSearch(Agent):
         guided_search(searches, self.guide.evaluate, self.config)
         for row in rows:
             if self._worlds[row].drew():
-                raise RequestError("what follows an action is random here, and not in a table")
+                raise RequestError(
+                    "outcomes are random here, and there is no table of their probabilities"
+                )
             self._played[row] = self.trees[row].best_actions()[0]
         return np.array([self._action(row) for row in range(len(self._worlds))])
 
     def _action(self, row: int) -> int:
-        """The environment's action for the edge that was chosen; on a text it is a token's rank."""
+        """The environment's action for the chosen edge; for a text the edge is a token's rank."""
         edge = self._played[row]
         if self._writes and self._worlds[row].is_over:
             return 0
@@ -199,7 +203,7 @@ class GuidedSearch(Agent):
     def _prepare(
         self, rows: list[int], observation: Shown, action_mask: NDArray[np.bool_] | None
     ) -> None:
-        """A tree for each of these rows: what was found under the last move, or a new root."""
+        """A tree for each of these rows: the subtree below the last move, or a new root."""
         fresh, spare = [], self.config.simulations
         for row in rows:
             shown, world = row_of(observation, row), self._worlds[row]
@@ -231,4 +235,4 @@ class GuidedSearch(Agent):
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Nothing: it learns nothing."""
+        """Does nothing: it learns nothing."""

@@ -92,8 +92,8 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
 
 
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
-    """G at the end of a path: 0 where the episode terminated, else of a random rollout, which ends
-    in the value function.
+    """G at the end of a path: 0 where the episode terminated, otherwise the return of a random
+    rollout followed by the value function.
     """
     total, discount, steps = 0.0, 1.0, config.depth
     while ending == GOES_ON and steps > 0:
@@ -129,7 +129,7 @@ class MCTSConfig(Hyperparameters):
 
     @property
     def depth(self) -> int:
-        """Random moves after a new node."""
+        """The number of random moves after a new node."""
         return self.rollout_depth if self.leaf == "rollout" else 0
 
 
@@ -168,7 +168,7 @@ class MCTS(SearchAgent):
         world = super().look_into(env)
         if self.config.reuse_tree and not world.saves:
             raise ValueError(
-                "reuse_tree needs an environment with snapshot() and restore(), and this one has "
+                "reuse_tree needs an environment with snapshot() and restore(), but this one has "
                 "neither."
             )
         world.set_value(self._value)
@@ -186,7 +186,7 @@ class MCTS(SearchAgent):
         explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:
-        """The action tried most often; ties go to the higher value, then to chance.
+        """The most visited action; ties go to the higher value, then to chance.
 
         Without exploration the search has a generator of its own (`fixed_rng`), and ties that
         remain go to the lowest number.
@@ -206,7 +206,7 @@ class MCTS(SearchAgent):
         grow(found, self._world, observation, simulations, self.config, rng)
 
     def learn(self, step: Step) -> Metrics:
-        """Nothing is learned; to be reused, the part of the tree under the move made is kept."""
+        """Learns nothing; keeps the subtree below the move for the next search."""
         found = self.tree
         if found is None:
             return {}
@@ -219,7 +219,7 @@ class MCTS(SearchAgent):
         return size | {"root_value": max(tried)}
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: what `act` does in each state without exploring; one search a state."""
+        """[S] int: the action of `act` in each state without exploration; one search per state."""
         return np.array([self.act(state, explore=False) for state in self._states()])
 
     def values(self) -> np.ndarray:
@@ -229,12 +229,12 @@ class MCTS(SearchAgent):
 
     def _states(self) -> range:
         if not isinstance(self._world, TableModel):
-            where = "only where the environment is a table of states"
-            raise RequestError(f"mcts can say what it would do in every state {where}")
+            where = "only if the environment is a table of states"
+            raise RequestError(f"mcts can return a policy for every state {where}")
         return self._world.observations
 
     def begin(self) -> None:
-        """A new episode: what was kept is of no use."""
+        """A new episode: the kept subtree is discarded."""
         self._kept = None
 
     def state_dict(self) -> State:

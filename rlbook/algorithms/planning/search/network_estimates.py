@@ -17,7 +17,7 @@ from rlbook.networks.policy_value_network import PolicyValueNetwork
 
 
 class NetworkEstimates:
-    """P(s, ·) and V(s) by observation, asked of the network once and remembered until `forget`.
+    """P(s, ·) and V(s) by observation, computed once by the network and cached until `forget`.
 
     Args:
         network: logits [B, A] and standardised values [B] of observations [B, O].
@@ -36,7 +36,7 @@ class NetworkEstimates:
     def __call__(
         self, observation: object, allowed: ArrayLike | None = None
     ) -> tuple[list[float], float]:
-        """Of one observation: P [A], and V in reward units.
+        """For one observation: P [A], and V in reward units.
 
         P is 0 for actions that are not `allowed`, [A]; None: all are.
         """
@@ -58,7 +58,7 @@ class NetworkEstimates:
         return self.center + self.deviation * value.numpy()
 
     def vector(self, observation: object) -> Tensor:
-        """As the network sees it: float32 [..., O].
+        """An observation in the network's format: float32 [..., O].
 
         Raises:
             TrainingError: a number is not finite, or is not in float32. What is shown in a
@@ -75,10 +75,10 @@ class NetworkEstimates:
         return torch.from_numpy(seen)
 
     def standardise(self, returns: Tensor) -> None:
-        """From now on the network learns returns by their mean and deviation among these."""
+        """Sets the mean and standard deviation of the returns that the network learns."""
         self.center = float(returns.mean())
         self.deviation = max(float(returns.std(correction=0)), 1e-3)
 
     def forget(self) -> None:
-        """The network has changed."""
+        """Clears the cache, because the network has changed."""
         self._known = {}

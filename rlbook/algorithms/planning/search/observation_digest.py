@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 
 def content(observation: object) -> int:
-    """An observation as an integer: equal ones give equal integers, and different ones different
-    integers but by a chance of 2^-60.
+    """An observation as an integer: equal ones give equal integers, different ones different
+    integers except with probability 2^-60.
     """
     if isinstance(observation, int | np.integer):
         return int(observation)
@@ -33,7 +33,8 @@ def _feed(digest: hashlib.blake2b, part: object) -> None:
 
 
 def repeats(space: spaces.Space) -> bool:
-    """Whether equal observations can be expected to come again, so that chance nodes make sense."""
+    """Whether the same observation can be expected to occur again, so that chance nodes make
+    sense."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return all(
             map(repeats, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)

@@ -78,14 +78,14 @@ def puct_choice(found: SearchTree, world: World, c: float) -> Callable[[int], in
 
 
 def masks_vary(found: SearchTree, world: World) -> bool:
-    """Whether a node may stand for states with different masks, so that the mask is looked at when
-    an action is chosen; otherwise the prior of what is forbidden is 0.
+    """Whether a node may stand for states with different masks, so that the mask is checked when an
+    action is chosen; otherwise forbidden actions have prior 0.
     """
     return found.mode != "closed" and not isinstance(world, TableModel)
 
 
 def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:
-    """What a search recommends: π(a) = N(a)^(1/τ) / Σ_b N(b)^(1/τ), [A].
+    """The policy that a search recommends: π(a) = N(a)^(1/τ) / Σ_b N(b)^(1/τ), [A].
 
     Args:
         counts: [A], how often each action was chosen at the root; at least one was.
@@ -100,7 +100,7 @@ def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.floa
 
 
 def with_noise(prior: list[float], noise: NDArray[np.float64], fraction: float) -> list[float]:
-    """(1 - ε) P + ε η over the actions of prior above 0: [A].
+    """(1 - ε) P + ε η over the actions with a positive prior: [A].
 
     What is left of a Dirichlet variable η on some of its components, made to add up to 1, is
     Dirichlet there too.

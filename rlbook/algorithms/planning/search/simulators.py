@@ -31,14 +31,14 @@ from rlbook.interaction.guards import cause_of, number, unpack_step
 from rlbook.seeding import Uniform
 
 S = TypeVar("S")
-"""What a simulator calls a state."""
+"""A simulator's state."""
 Act = Callable[[int], object]
-"""From the agent's action to the environment's."""
+"""Maps the agent's action to the environment's."""
 
 
 class Simulator(ABC, Generic[S]):
-    """A copy of an environment that can be moved to any state met before. See the module docstring
-    for its forms.
+    """A copy of an environment that can be restored to any state met before. See the module
+    docstring for its forms.
 
     Args:
         env: the real environment.
@@ -57,9 +57,9 @@ class Simulator(ABC, Generic[S]):
         self._root: S | None = None  # the state that the search begins in
         self._masks = MaskReader(env)
         self.root_mask: list[int] | None = None
-        """[A], 1 for each action allowed where the search begins; None: all are."""
+        """[A], 1 for each action allowed at the root; None: all are."""
         self.allowed: list[int] | None = None
-        """The same of where the copy is."""
+        """[A], 1 for each action allowed in the copy's current state; None: all are."""
         self.obs: object = None  # what the copy shows
         self.copy = self._private_copy()
         self.copy.unwrapped.render_mode = None
@@ -72,17 +72,16 @@ class Simulator(ABC, Generic[S]):
         return deep_copy(self.real, {})
 
     def set_value(self, value: Callable[[Any], float] | None) -> None:
-        """What an observation counts where a simulation stops; None: 0."""
+        """Sets the function that evaluates the observation where a simulation stops; None: 0."""
         self.value = value
 
     def key(self, observation: object, mode: str, ending: int) -> int:
-        """What tells the outcome of an action that leads to this observation from its others."""
+        """The key that distinguishes an action's outcome with this observation from its other
+        outcomes."""
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Notes the state of the real environment as the tree's root, and takes a new seed for
-        what is random in the copy.
-        """
+        """Stores the real environment's state as the root, and reseeds what is random in the copy."""
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(
             int(rng.random() * 2**53)
         ).bit_generator.state
@@ -90,12 +89,12 @@ class Simulator(ABC, Generic[S]):
         found.met[:1] = [Met(0.0, GOES_ON, self._root, self.root_mask)]
 
     def begin(self, observation: object, rng: Uniform) -> None:
-        """Nothing: the search begins where the real environment is, and the copy has a generator of
-        its own.
+        """Does nothing: the search starts from the real environment's state, and the copy has its
+        own generator.
         """
 
     def to_root(self) -> None:
-        """The copy is where the real environment is."""
+        """Moves the copy to the state of the real environment."""
         assert self._root is not None, "prepare comes first"
         self.load(self._root)
         self.allowed = self.root_mask
@@ -121,11 +120,11 @@ class Simulator(ABC, Generic[S]):
         """Moves the copy to a state."""
 
     def show(self, observation: object) -> None:
-        """Shows what was seen where an episode was cut off, without a step."""
+        """Shows the last observation of a truncated episode, without a step."""
         self.obs = observation
 
     def step(self, action: int) -> tuple[float, int]:
-        """One step of the copy: the reward, and what it led to.
+        """One step of the copy: the reward, and whether the episode goes on.
 
         Raises TrainingError where it fails.
         """
@@ -145,12 +144,12 @@ class Simulator(ABC, Generic[S]):
         return paid, TERMINATED if terminated else STUCK if truncated else GOES_ON
 
     def estimate(self) -> float:
-        """What the copy's present observation counts where a simulation stops, in reward units."""
+        """The value of the copy's current observation where a simulation stops, in reward units."""
         return 0.0 if self.value is None else float(self.value(self.obs))
 
 
 class Fields(Simulator[dict[str, object]]):
-    """A shallow copy, whose changing attributes, `names`, are set."""
+    """A shallow copy whose changing attributes, `names`, are restored."""
 
     def __init__(
         self, env: gymnasium.Env, act: Act | None, num_actions: int, names: tuple[str, ...]
@@ -169,7 +168,7 @@ class Fields(Simulator[dict[str, object]]):
 
 
 class Snapshots(Simulator[dict[str, Any]]):
-    """A deep copy, made once, that is restored.
+    """A deep copy, made once, that is restored from snapshots.
 
     Its generator is put aside meanwhile: a snapshot holds the real one's state.
 
@@ -203,8 +202,8 @@ class Snapshots(Simulator[dict[str, Any]]):
 
 
 class Copies(Simulator[gymnasium.Env]):
-    """A state is a whole copy of the environment with its wrappers; spaces and the like are copied
-    as well, so this is slow.
+    """Each state is a complete copy of the environment with its wrappers, spaces included, so this
+    is slow.
     """
 
     saves = False
@@ -214,8 +213,8 @@ class Copies(Simulator[gymnasium.Env]):
         if isinstance(inner, EzPickle) and not hasattr(inner, "__deepcopy__"):
             name = type(inner).__name__
             raise ValueError(
-                f"{name} cannot be searched: it has no snapshot() and restore(), and a copy of it "
-                "begins anew (it is an EzPickle)."
+                f"{name} cannot be searched: it has no snapshot() and restore(), and a copy of "
+                "it starts over (it is an EzPickle)."
             )
         return super()._private_copy()
 

@@ -18,17 +18,17 @@ from rlbook.algorithms.planning.search.tree_arrays import (
 
 
 class Met(NamedTuple):
-    """What a search in a simulated environment remembers of a node."""
+    """What a search in a simulated environment stores for each node."""
 
-    reward: float  # paid on the way in, in reward units
+    reward: float  # reward of the step that led here, in reward units
     ending: int  # whether the episode went on there; see `table_model`
     state: Any  # where the simulator can go on from; of a node that was cut off, what it shows
     mask: Ints | None = None  # 1 for each action allowed there; None: all are
 
 
 class SearchTree:
-    """A tree, and how to read it. Nodes are numbered from the root, 0, in the order in which they
-    were met.
+    """A tree, and methods to read it. Nodes are numbered from the root, 0, in the order of their
+    creation.
 
     Attributes:
         tree: the lists.
@@ -50,7 +50,7 @@ class SearchTree:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return int(self.tree.used[0])
 
     @property
@@ -60,23 +60,23 @@ class SearchTree:
 
     @property
     def simulations(self) -> int:
-        """How many simulations went through the root: Σ_a N(root, a)."""
+        """The number of simulations through the root: Σ_a N(root, a)."""
         return int(self.tree.visits[0])
 
     def counts(self, node: int = 0) -> list[int]:
-        """N(s, a): [A], how many simulations chose each action here."""
+        """N(s, a): [A], the number of simulations that chose each action."""
         first = node * self.num_actions
         return [int(n) for n in self.tree.count[first : first + self.num_actions]]
 
     def values(self, node: int = 0) -> list[float]:
         """Q(s, a): [A], mean discounted return of those simulations from here on, in reward units;
-        0 where there was none.
+        0 if there were none.
         """
         first = node * self.num_actions
         return [float(q) for q in self.tree.mean[first : first + self.num_actions]]
 
     def children(self, node: int, action: int) -> list[int]:
-        """The nodes that followed an action, the first one met first."""
+        """The nodes that followed an action, in the order of their creation."""
         found, child = [], self.tree.child[node * self.num_actions + action]
         while child >= 0:
             found.append(int(child))
@@ -84,9 +84,7 @@ class SearchTree:
         return found[::-1]
 
     def best_actions(self) -> list[int]:
-        """The actions that were chosen most often at the root; among those, the ones of the highest
-        value.
-        """
+        """The most visited actions at the root; among those, the ones with the highest value."""
         counts, values = self.counts(), self.values()
         most = max(counts)
         highest = max(q for n, q in zip(counts, values, strict=True) if n == most)
@@ -97,17 +95,15 @@ class SearchTree:
         ]
 
     def back_up(self, value: float, length: int, discount: float) -> None:
-        """Takes in what a simulation found at its leaf, `length` edges below the root: `value`, in
-        reward units. See `tree_arrays.back_up`.
+        """Backs up the value of a leaf, `length` edges below the root: `value`, in reward units.
+        See `tree_arrays.back_up`.
         """
         _, _, visits, _, count, mean, used, bounds, path, rewards = self.tree
         size = self.num_actions
         back_up(value, length, path, rewards, size, visits, count, mean, used, bounds, discount)
 
     def subtree(self, node: int, spare: int) -> SearchTree:
-        """The part of the tree under a node, which becomes the root, with room for `spare` more
-        nodes.
-        """
+        """The subtree below a node, which becomes the root, with room for `spare` more nodes."""
         order, depths, new = [node], [0], {node: 0}
         for old, depth in zip(order, depths, strict=False):  # both grow while they are read
             for action in range(self.num_actions):
@@ -175,7 +171,8 @@ class SearchTree:
 
 
 def _plain(value: object) -> object:
-    """A snapshot as a checkpoint takes it: some of gymnasium's hold tuples of numbers."""
+    """A snapshot in a form that a checkpoint can store: some of gymnasium's contain tuples of
+    numbers."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return np.array(value) if isinstance(value, tuple) else value

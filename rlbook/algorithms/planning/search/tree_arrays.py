@@ -32,7 +32,7 @@ class Tree(NamedTuple):
     bounds: Floats  # [2]; the smallest and the largest return so far of any edge, in reward
     # units
     path: Ints  # [C]; scratch: the edges of the simulation under way
-    rewards: Floats  # [C]; scratch: what they paid
+    rewards: Floats  # [C]; scratch: their rewards
 
 
 def empty_tree(capacity: int, num_actions: int) -> Tree:
@@ -53,7 +53,7 @@ def empty_tree(capacity: int, num_actions: int) -> Tree:
 
 
 def as_arrays(tree: Tree) -> Tree:
-    """For compiled code."""
+    """The tree as arrays, for compiled code."""
     floats = (False, False, False, False, False, True, False, True, False, True)
     fields: list[Any] = [
         np.array(field, dtype=np.float64 if real else np.int64)
@@ -63,12 +63,12 @@ def as_arrays(tree: Tree) -> Tree:
 
 
 def as_lists(tree: Tree) -> Tree:
-    """For plain Python."""
+    """The tree as lists, for plain Python."""
     return Tree(*(np.asarray(field).tolist() for field in tree))
 
 
 def find_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints) -> int:
-    """The node that this outcome of an edge leads to, or -1."""
+    """The child for this outcome of an edge, or -1."""
     node = child[edge]
     while node >= 0 and keys[node] != key:
         node = sibling[node]
@@ -76,7 +76,7 @@ def find_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints) -> i
 
 
 def add_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints, used: Ints) -> int:
-    """A new node for an outcome of an edge."""
+    """Adds a node for an outcome of an edge."""
     node = used[0]
     used[0] = node + 1
     keys[node] = key

@@ -64,7 +64,7 @@ def select_allowed(
     allowed: Ints,
     row: int,
 ) -> int:
-    """`select` among the actions that a mask allows; N(s) counts those alone.
+    """`select` restricted to the actions that a mask allows; N(s) counts only those.
 
     Args:
         allowed: 1 for each allowed action, of one state [A] or of all [S·A].
@@ -100,7 +100,7 @@ def select_allowed(
 
 
 def draw_allowed(allowed: Ints, row: int, num_actions: int, rng: Uniform) -> int:
-    """One of the allowed actions, all equally likely. Arguments as in `select_allowed`."""
+    """A uniformly random allowed action. Arguments as in `select_allowed`."""
     choices = 0
     for action in range(num_actions):
         if allowed[row + action]:

@@ -16,7 +16,7 @@ from rlbook.interaction.action_masks import (
 from rlbook.interaction.observed_masks import with_mask_in_info
 
 World = TableModel | Simulator
-"""What a search takes its steps in."""
+"""The simulator of a search."""
 FIELDS: dict[str, tuple[str, ...]] = {
     "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
     "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": ("state",),
@@ -30,8 +30,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> TableModel | Simulator:
-    """What an agent searches in: the table where the environment has one and shows its state,
-    otherwise the fastest way to copy it.
+    """The simulator for an agent's search: the table if the environment has one and shows its
+    state, otherwise the fastest kind of copy.
 
     Args:
         env: the real environment, as an agent gets it; later it must be where the observation given
@@ -61,15 +61,15 @@ def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> Table
 
 
 def _is_of_the_run(wrapper: gymnasium.Wrapper) -> bool:
-    """Whether a wrapper is how a run steps any environment; one of `rlbook.envs` is a part of an
-    environment, which changes what that shows.
+    """Whether a wrapper is one that a run puts around any environment; those of `rlbook.envs` are
+    part of an environment, and change what it shows.
     """
     module = type(wrapper).__module__
     return module.startswith("rlbook.") and not module.startswith("rlbook.envs.")
 
 
 def _model_of(env: gymnasium.Env) -> TabularMDP | None:
-    """The table, where there is one at no cost and its states are what the environment shows."""
+    """The table, if there is one at no cost and its states are the environment's observations."""
     inner, shown = env.unwrapped, env.observation_space
     if not isinstance(shown, spaces.Discrete) or not (
         callable(getattr(inner, "model", None)) or hasattr(inner, "P")
@@ -87,7 +87,7 @@ def _model_of(env: gymnasium.Env) -> TabularMDP | None:
 
 
 def _only_checks(env: gymnasium.Env) -> bool:
-    """Whether all wrappers may be left out of a search."""
+    """Whether all wrappers can be left out of a search."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
             return False

@@ -48,7 +48,8 @@ def ddpg_update(
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
 ) -> dict[str, Tensor]:
-    """A step down the critic's loss, one down the policy's, and one of the target networks.
+    """A gradient step on the critic's loss, one on the policy's, and one update of the target
+    networks.
 
     Args:
         networks, critic_optimizer, actor_optimizer: changed in place.
@@ -67,7 +68,7 @@ def ddpg_update(
 def ddpg_critic_loss(
     networks: DeterministicNetworks, batch: Minibatch, *, config: DeterministicConfig
 ) -> LossOutput:
-    """How far Q(s, a) is from its target; lower is better."""
+    """The error of Q(s, a) against its target; lower is better."""
     rows = batch.rows
     with torch.no_grad():
         next_action = networks.actor_target(rows.next_obs).tanh()  # [B, A]
@@ -81,7 +82,7 @@ def ddpg_critic_loss(
 def ddpg_actor_loss(
     networks: DeterministicNetworks, batch: Minibatch, *, config: DeterministicConfig
 ) -> LossOutput:
-    """Minus what the first critic says of the policy's actions; lower is better."""
+    """Minus the first critic's value of the policy's actions; lower is better."""
     obs = batch.rows.obs
     q = networks.critics(obs, networks.actor(obs).tanh())[0]  # [B]
     loss = deterministic_policy_loss(q)

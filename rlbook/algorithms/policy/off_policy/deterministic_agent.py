@@ -32,7 +32,7 @@ class DeterministicConfig(ReplayConfig):
 
 
 class DeterministicNetworks(NamedTuple):
-    """What an update changes."""
+    """The networks and optimisers that an update changes."""
 
     actor: FeedForward
     critics: Critics
@@ -41,7 +41,8 @@ class DeterministicNetworks(NamedTuple):
 
 
 def follow_both(networks: DeterministicNetworks, tau: float) -> None:
-    """Moves the target networks of the critics and of the policy by a share τ towards them."""
+    """Moves the critics' and the policy's target networks by a fraction τ towards the online
+    networks."""
     polyak_update(networks.target, networks.critics, tau)
     polyak_update(networks.actor_target, networks.actor, tau)
 
@@ -52,7 +53,7 @@ class DeterministicAgent(ReplayAgent):
     budget = {"steps": 50_000}
     actions = "scaled box"
     num_critics: ClassVar[int]
-    """K."""
+    """K, the number of critics."""
 
     def __init__(
         self, env: VectorEnv, config: DeterministicConfig, seed: int = 0, parts: Parts = Parts()

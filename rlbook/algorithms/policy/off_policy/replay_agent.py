@@ -110,7 +110,7 @@ class ReplayAgent(Agent):
         self.acted = self.steps = self.updates = 0
 
     def make_optimizer(self, network: nn.Module, *undecayed: nn.Module) -> Optimizer:
-        """Adam for a network with the decay that the config asks for, and for modules without."""
+        """Adam for a network with the configured weight decay, and for modules without decay."""
         config = self.config
         groups = [Group([network], weight_decay=config.weight_decay), Group(undecayed)]
         rate = checks.value_at(config.learning_rate, 0.0)
@@ -145,7 +145,8 @@ class ReplayAgent(Agent):
         uniform: NDArray[np.float64] | None,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> np.ndarray:
-        """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily.
+        """The actions [N] or [N, A] in states [N, O] given noise in [0, 1); None: the greedy
+        actions.
 
         Of discrete ones, those that `action_mask` [N, A] allows.
         """
@@ -181,7 +182,7 @@ class ReplayAgent(Agent):
         return mean_metrics([metrics])
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """`count` random minibatches."""
+        """Samples `count` random minibatches."""
         size = self.config.batch_size
         shape = (2, size, 0 if self.discrete else self.num_actions)
         for _ in range(count):
@@ -195,10 +196,10 @@ class ReplayAgent(Agent):
 
     @abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """What has weights to save, by name."""
+        """The networks with weights to save, by name."""
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """By name."""
+        """The optimisers, by name."""
         return {"critics": self.critic_optimizer, "actor": self.actor_optimizer}
 
     def state_dict(self) -> State:
@@ -226,7 +227,7 @@ class ReplayAgent(Agent):
 
 @contextmanager
 def products(precision: str) -> Iterator[None]:
-    """Inside, torch multiplies float32 matrices at this precision; afterwards as it did before."""
+    """Within the context, torch multiplies float32 matrices at this precision."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
@@ -238,7 +239,8 @@ def products(precision: str) -> Iterator[None]:
 def add_noise(
     action: NDArray[np.float32], uniform: NDArray[np.float64] | None, std: float
 ) -> NDArray[np.float32]:
-    """Actions [N, A] with normal noise of this deviation, within [-1, 1]; None: without."""
+    """Actions [N, A] with normal noise of this standard deviation added, clipped to [-1, 1]; None:
+    no noise."""
     if uniform is None:
         return action
     return np.clip(action + std * ndtri(uniform), -1.0, 1.0).astype(np.float32)

@@ -20,7 +20,7 @@ from rlbook.hyperparameters import Activation, Hyperparameters, check_activation
 
 @dataclass(frozen=True)
 class ReplayConfig(Hyperparameters):
-    """What the three learn from, and with which steps and networks."""
+    """The data, steps and networks that the three learn from and with."""
 
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0

@@ -54,7 +54,7 @@ from rlbook.networks.policy import as_array
 from rlbook.networks.values import as_mask
 
 TARGET_SHARE = 0.3
-"""H̄ of discrete actions, as a share of the most there can be."""
+"""H̄ of discrete actions, as a fraction of the maximum entropy."""
 LOG_STD = (-20.0, 2.0)
 """The range of log σ."""
 
@@ -70,7 +70,8 @@ def sac_update(
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
 ) -> dict[str, Tensor]:
-    """A step down the critics' loss, one down the policy's, and one of the target networks.
+    """A gradient step on the critics' loss, one on the policy's, and one update of the target
+    networks.
 
     Args:
         networks, critic_optimizer, actor_optimizer: changed in place.
@@ -87,7 +88,7 @@ def sac_update(
 
 
 def sac_critic_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfig) -> LossOutput:
-    """How far both critics are from their target; lower is better."""
+    """The error of both critics against their target; lower is better."""
     rows, next_mask = batch.rows, batch.rows.next_action_mask
     with torch.no_grad():
         next_value, _ = value_and_entropy(
@@ -100,7 +101,7 @@ def sac_critic_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfi
 
 
 def sac_actor_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfig) -> LossOutput:
-    """Minus the value of the policy, and what sets the temperature; lower is better."""
+    """Minus the policy's soft value, plus the loss of the temperature; lower is better."""
     rows, temperature = batch.rows, networks.temperature
     value, entropy = value_and_entropy(
         networks, networks.critics, rows.obs, batch.noise, rows.action_mask
@@ -134,7 +135,8 @@ def value_and_entropy(
 def sac_policy(
     actor: FeedForward, obs: Tensor, action_mask: Tensor | None = None, *, discrete: bool
 ) -> Categorical | SquashedGaussian:
-    """π(·|s) of states [B, O]; of discrete actions over those that a mask [B, A] allows."""
+    """π(·|s) for states [B, O]; with discrete actions restricted to those that a mask [B, A]
+    allows."""
     output = actor(obs)
     if discrete:
         return Categorical(masked_logits(output, action_mask))
@@ -153,7 +155,7 @@ class SACConfig(ReplayConfig):
 
 
 class Temperature(nn.Module):
-    """α, as its logarithm, and the entropy H̄ at which it stays.
+    """α, stored as its logarithm, and the target entropy H̄.
 
     Args:
         config: says what is given, and what is learned.
@@ -173,7 +175,7 @@ class Temperature(nn.Module):
         return self.log_alpha.detach().exp() if fixed is None else fixed
 
     def target_entropy(self, action_mask: Tensor | None = None) -> float | Tensor:
-        """H̄ of some states, the mean over masks [B, A], in nats."""
+        """H̄ for some states, the mean over masks [B, A], in nats."""
         if self.config.target_entropy is not None:
             return self.config.target_entropy
         if not self.discrete:
@@ -184,7 +186,7 @@ class Temperature(nn.Module):
 
 
 class SACNetworks(NamedTuple):
-    """What `sac_update` changes."""
+    """The networks and optimisers that `sac_update` changes."""
 
     actor: FeedForward
     critics: Critics

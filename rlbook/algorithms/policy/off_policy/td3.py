@@ -52,7 +52,8 @@ def td3_update(
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
 ) -> dict[str, Tensor]:
-    """A step down the critics' loss; every d-th time one down the policy's, and one of the targets.
+    """A gradient step on the critics' loss; every d-th time also one on the policy's, and one
+    update of the target networks.
 
     Args:
         networks, critic_optimizer, actor_optimizer: changed in place.
@@ -74,7 +75,7 @@ def td3_update(
 def td3_critic_loss(
     networks: DeterministicNetworks, batch: Minibatch, *, config: TD3Config
 ) -> LossOutput:
-    """How far both critics are from their target; lower is better."""
+    """The error of both critics against their target; lower is better."""
     rows = batch.rows
     with torch.no_grad():
         noise = config.target_noise * batch.next_noise

@@ -19,19 +19,20 @@ from rlbook.envs.tabular.mdp import TabularMDP
 
 UNIFORM, OPTIMAL, EPSILON_GREEDY = NAMES = ("uniform", "optimal", "epsilon-greedy")
 WANTED = (
-    "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of "
+    "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action per state or rows of "
     "probabilities, got"
 )
 GivenPolicy = str | tuple[int, ...] | tuple[tuple[float, ...], ...]
-"""What the hyper-parameter may be."""
+"""The possible values of the hyper-parameter."""
 TOLERANCE = 1e-6
-"""How far a row of probabilities may be from adding up to 1; it is scaled to 1."""
+"""The allowed deviation of a row's sum from 1; the row is rescaled."""
 ENUMERATED = 20_000
-"""The most transitions to try where an environment's model has to be found by trying them."""
+"""The largest number of transitions to try when an environment's model has to be found by
+enumeration."""
 
 
 def plain_policy(policy: object) -> GivenPolicy:
-    """The hyper-parameter as a name or as tuples of numbers, for a config to keep; arrays and
+    """The hyper-parameter as a name or as tuples of numbers, for storing in a config; arrays and
     lists become tuples.
 
     Raises:
@@ -59,16 +60,16 @@ def check_epsilon(policy: GivenPolicy, epsilon: float) -> None:
     """Raises ValueError where an ε-greedy policy would take no random action."""
     if policy == EPSILON_GREEDY and epsilon == 0:
         raise ValueError(
-            "epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' takes the "
-            "best action always"
+            "epsilon must be above 0 with policy 'epsilon-greedy', got 0; 'optimal' always takes "
+            "the best action"
         )
 
 
 def probabilities(
     policy: GivenPolicy, env: gymnasium.Env, gamma: float, epsilon: float = 0.0
 ) -> np.ndarray:
-    """π(a|s) as [S, A], mixed with a share ε of the uniform policy: of a best action this makes
-    the ε-greedy policy.
+    """π(a|s) as [S, A], mixed with a share ε of the uniform policy; mixing a greedy policy gives
+    the ε-greedy one.
 
     Args:
         policy: as `plain_policy` returns it.
@@ -93,8 +94,8 @@ def probabilities(
 
 
 def restrict_policy(row: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """A policy's probabilities in one state, [A], over the actions that are allowed there; all
-    alike where it would take forbidden ones alone.
+    """A policy's probabilities in one state, [A], restricted to the allowed actions; uniform if it
+    would take only forbidden ones.
     """
     share = np.where(allowed, row, 0.0)
     return share / share.sum() if share.sum() > 0.0 else allowed / allowed.sum()
@@ -113,8 +114,8 @@ def cumulative(table: np.ndarray) -> np.ndarray:
 
 
 def check_cumulative(name: str, sums: np.ndarray) -> None:
-    """Raises ValueError unless every row rises from at least 0 to 1, so that a uniform number
-    draws an action.
+    """Raises ValueError unless every row rises from at least 0 to 1, so that it defines a
+    distribution.
     """
     if not (
         (sums[:, 0] >= 0).all() and (np.diff(sums, axis=1) >= 0).all() and (sums[:, -1] == 1).all()
@@ -123,7 +124,7 @@ def check_cumulative(name: str, sums: np.ndarray) -> None:
 
 
 def _optimal(env: gymnasium.Env, num_states: int, num_actions: int, gamma: float) -> np.ndarray:
-    """[S] int."""
+    """The optimal action of each state, [S] int."""
     model = TabularMDP.from_env(env, max_transitions=ENUMERATED)
     if not model.observable or (model.num_states, model.num_actions) != (num_states, num_actions):
         raise ValueError(

@@ -77,10 +77,10 @@ def rewards_to_lambda_returns(
 
 
 class LambdaReturnSettings(Settings):
-    """With λ."""
+    """The settings, including λ."""
 
     trace_decay: float  # λ
 
 
 class LambdaReturnMemory(Window, PredictionMemory):
-    """With the episode in progress (see `windows`)."""
+    """The tables, including the episode in progress (see `windows`)."""

@@ -82,13 +82,13 @@ def mc_prediction_update(
 
 
 class MCPredictionSettings(Settings):
-    """With which visits count."""
+    """The settings, including which visits count."""
 
-    every_visit: bool  # whether all do, or the first of an episode alone
+    every_visit: bool  # whether every visit of an episode counts, or only the first
 
 
 class MCPredictionMemory(EpisodeArrays, PredictionMemory):
-    """With the episode in progress."""
+    """The tables, including the episode in progress."""
 
     # [S]: the step of this episode, from 1, that first came from the state; 0 where none did
     first: NDArray[np.int64]

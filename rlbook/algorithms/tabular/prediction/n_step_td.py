@@ -89,7 +89,7 @@ def update_remaining_steps(
 
 
 def move_to_target(memory: NStepTDMemory, settings: Settings, time: int, target: float) -> float:
-    """V of the state of step `time` towards its target. Returns |δ| in reward units."""
+    """Moves V of the state at step `time` towards its target. Returns |δ| in reward units."""
     state: int = memory.states[time % len(memory.rewards)]
     error = target - memory.v[state]
     memory.v[state] += state_step_size(memory, settings, state) * error
@@ -101,13 +101,13 @@ ROWS = ("states", "rewards")
 
 
 class NStepTDSettings(Settings):
-    """With n."""
+    """The settings, including n."""
 
     n: int  # rewards in a target, in steps
 
 
 class NStepTDMemory(Window, PredictionMemory):
-    """With the last n steps of the episode (see `windows`)."""
+    """The tables, including the last n steps of the episode (see `windows`)."""
 
 
 @dataclass(frozen=True)

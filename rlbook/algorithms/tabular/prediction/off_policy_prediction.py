@@ -63,7 +63,8 @@ def prediction_update(
 
 
 def to_weights(memory: OffPolicyMemory, length: int) -> None:
-    """Makes the ratios of single steps those of all that follows, ρ_{t:T-1}."""
+    """Replaces the ratios of single steps by the importance weights of the rest of the episode,
+    ρ_{t:T-1}."""
     weight = 1.0
     for time in range(length - 1, -1, -1):
         weight = min(weight * memory.ratios[time], LARGEST)
@@ -73,7 +74,7 @@ def to_weights(memory: OffPolicyMemory, length: int) -> None:
 def average_in(
     memory: OffPolicyMemory, settings: OffPolicySettings, state: int, weight: float, outcome: float
 ) -> float:
-    """Averages one weighted return into V, in place. Returns the change of V, in reward units."""
+    """Averages a weighted return into V, in place. Returns the change of V, in reward units."""
     if settings.weighting == TRUNCATED:
         weight = min(weight, settings.clip)
     count(memory, weight)
@@ -91,14 +92,15 @@ def average_in(
 
 
 def count(memory: OffPolicyMemory, weight: float) -> None:
-    """Adds a weight to the sums that are logged."""
+    """Adds a weight to the sums behind the logged statistics."""
     memory.weights[0] += 1.0
     memory.weights[1] += weight
     memory.weights[2] += weight * weight
 
 
 def behave(memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int) -> int:
-    """Prediction: a random action with probability ε, otherwise one of the target policy."""
+    """The behaviour policy for prediction: a random action with probability ε, otherwise one from
+    the target policy."""
     if rng.random() < scheduled_value(settings.epsilon, memory.clock[0], 1):
         return random_action(memory.q[state], rng)
     return draw(memory.sums[state], 0, rng)
@@ -110,15 +112,15 @@ LARGEST = 1e100
 
 
 class OffPolicySettings(ControlSettings):
-    """With how returns are averaged."""
+    """The settings, including how returns are averaged."""
 
-    every_visit: bool  # whether all visits count, or the first one alone
+    every_visit: bool  # whether every visit counts, or only the first
     weighting: int  # ORDINARY, WEIGHTED or TRUNCATED
     clip: float  # the largest weight c of TRUNCATED
 
 
 class OffPolicyMemory(EpisodeArrays, ControlMemory):
-    """With the episode in progress, and what prediction learns."""
+    """The tables, including the episode in progress and the values learned by prediction."""
 
     v: NDArray[np.float64]  # [S]: V(s), in reward units
     # [S, A]: Σ ρ of each entry, or how many there were; prediction fills column 0

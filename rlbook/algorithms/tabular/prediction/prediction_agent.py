@@ -40,7 +40,7 @@ class PredictionMemory(Memory):
 
 
 def follow(memory: PredictionMemory, settings: Settings, rng: Generator, state: int) -> int:
-    """An action of the given policy. One uniform number."""
+    """An action of the given policy, drawn with one uniform number."""
     return draw(memory.policy[state], 0, rng)
 
 
@@ -89,7 +89,7 @@ class PredictionAgent(TableAgent):
     }
 
     def __init__(self, env: gymnasium.Env, config: PredictionConfig, seed: int = 0) -> None:
-        """Raises ValueError where the policy does not fit the environment."""
+        """Raises ValueError if the policy does not fit the environment."""
         self._given = probabilities(config.policy, env, config.gamma, config.epsilon)
         self._target_policy = self._given.copy()
         super().__init__(env, config, seed)
@@ -124,13 +124,13 @@ class PredictionAgent(TableAgent):
         return {} if isinstance(alpha, Inverse) else {"alpha": alpha(self.progress)}
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
-        """The policy is followed, and evaluated, over the allowed actions."""
+        """Restricts the policy that is followed and evaluated to the allowed actions."""
         row = self._target_policy[state] = restrict_policy(self._given[state], allowed)
         policy = (self.memory if memory is None else memory).policy
         policy[state][:] = cumulative(row[None])[0].tolist()
 
     def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
-        """The policy's most probable action; the first of several."""
+        """The policy's most probable action; the first one among ties."""
         row = self._target_policy[state]
         return int((row if action_mask is None else restrict_policy(row, action_mask)).argmax())
 

@@ -95,11 +95,11 @@ ROWS = ("states", "rewards")
 
 
 class TDLambdaSettings(LambdaReturnSettings, TracedSettings):
-    """Those of each update."""
+    """The settings of all update rules."""
 
 
 class TDLambdaMemory(LambdaReturnMemory, TrueOnlineMemory):
-    """The tables of each update; those that the chosen one has no use for stay empty."""
+    """The tables of all update rules; those that the chosen rule does not use stay empty."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def batch_td_update(
     terminated: bool,
     over: bool,
 ) -> float | None:
-    """Records the step; where the episode is over, replays all steps until V settles.
+    """Records the step; when the episode is over, replays all steps until V converges.
 
     Returns the largest mean TD error before that, in reward units, or None.
     """
@@ -119,7 +119,7 @@ KEPT = ("states", "rewards", "successors", "ends")
 
 
 class TDSettings(Settings):
-    """With how a batch is replayed."""
+    """The settings, including those of batch replay."""
 
     batch: bool  # learn from all episodes again whenever one ends
     # largest mean TD error of a state that counts as none, in reward units
@@ -128,7 +128,7 @@ class TDSettings(Settings):
 
 
 class TDMemory(PredictionMemory):
-    """With, for `batch`, all that was seen."""
+    """The tables, including with `batch` all transitions so far."""
 
     kept: NDArray[np.int64]  # [1]: steps kept
     states: NDArray[np.int64]  # [K]
@@ -191,4 +191,4 @@ class TDPrediction(PredictionAgent):
         counted = np.bincount(tables["states"], minlength=self.num_states)
         if (counted != tables["counts"]).any():
             kept = int(tables["kept"][0])
-            raise ValueError(f"the saved steps must be {kept}, and counted so in each state")
+            raise ValueError(f"the saved steps must be {kept}, and each state's count must agree")

@@ -63,14 +63,14 @@ def true_online_td_lambda_update(
 
 
 class TracedSettings(TraceSettings, Settings):
-    """With what the traces do."""
+    """The settings, including those of the traces."""
 
 
 class TracedMemory(Traces, PredictionMemory):
-    """With the traces of a table V."""
+    """The tables, including the traces of V."""
 
 
 class TrueOnlineMemory(TracedMemory):
-    """With the value that the step before has used."""
+    """The tables, including the value of the previous step."""
 
     before: NDArray[np.float64]  # [1]: v_old, in reward units

@@ -1,2 +1,2 @@
-"""The teacher's key: a solution of each assignment. Nothing of it is written to a student's
+"""The teacher's key: a solution of each assignment. No part of it is written to a student's
 folder."""

@@ -49,16 +49,16 @@ REWARDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class AnswerProbabilityCurves:
-    """R runs, looked at K times; the first look is before the first round."""
+    """R runs, evaluated K times; the first evaluation is before the first round."""
 
     rounds: Array  # [R, K], updates so far
-    accuracy: Array  # [R, K], share of the held-out prompts whose likeliest completion is right
+    accuracy: Array  # [R, K], share of the held-out prompts whose most likely completion is correct
 
 
 def run(
     seeds: int = 3, first: int = 0, rounds: int = ROUNDS, start: dict[str, Any] | None = None
 ) -> dict[str, AnswerProbabilityCurves]:
-    """Each reward from each seed's start.
+    """Trains with each reward from each seed's initial model.
 
     Args:
         seeds: R.
@@ -104,7 +104,7 @@ def run(
 
 
 def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
-    """Means over the runs, each run's end, and how many runs gained."""
+    """Means over the runs, each run's final result, and how many runs improved."""
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():
         numbers[f"{name}, mean"] = float(each.accuracy[:, -1].mean())
@@ -120,7 +120,7 @@ def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
 
 
 def draw(found: dict[str, AnswerProbabilityCurves]) -> Figure:
-    """The share of right answers by rounds; a thin line for each run."""
+    """The share of correct answers over rounds; a thin line for each run."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, labelled_figure, legend
 
     figure, axes = labelled_figure(6.0, 3.6, "rounds", "share of right answers")

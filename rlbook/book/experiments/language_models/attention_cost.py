@@ -47,8 +47,8 @@ SIZES = TransformerSizes(
 
 @dataclass(frozen=True)
 class LayerCosts:
-    """What n tokens cost in one layer, for each of several lengths, and what token t costs that is
-    written after t - 1 others."""
+    """The cost of n tokens in one layer, for several lengths, and of generating token t after t - 1
+    others."""
 
     lengths: NDArray[np.int64]  # [lengths], n
     products: dict[str, NDArray[np.float64]]  # part → [lengths], multiplications
@@ -59,7 +59,7 @@ class LayerCosts:
 
 
 def run(runs: int = 3, lengths: Sequence[int] = LENGTHS, written: int = WRITTEN) -> LayerCosts:
-    """Counts and measures; of `runs` times the least counts."""
+    """Counts and measures; of `runs` measurements the smallest is kept."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -87,8 +87,8 @@ def run(runs: int = 3, lengths: Sequence[int] = LENGTHS, written: int = WRITTEN)
 
 
 def products_of(layer: Layer, x: Tensor) -> dict[str, float]:
-    """Multiplications of a forward pass over x [1, n, d]: those between tokens, and those with a
-    matrix of weights."""
+    """The multiplications of a forward pass over x [1, n, d]: between tokens, and with weight
+    matrices."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         layer(x, [], 0)
     # torch counts a multiplication and an addition as two
@@ -98,7 +98,7 @@ def products_of(layer: Layer, x: Tensor) -> dict[str, float]:
 
 
 def seconds_of(layer: Layer, x: Tensor, runs: int) -> dict[str, float]:
-    """CPU seconds of attention alone and of all the rest."""
+    """CPU seconds of attention alone and of the rest."""
     q = x.unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous()  # [1, H, n, D]
     mask = causal_mask(x.shape[1])
     alone, whole = [], []
@@ -114,7 +114,7 @@ def seconds_of(layer: Layer, x: Tensor, runs: int) -> dict[str, float]:
 
 
 def kept_bytes(layer: Layer, x: Tensor) -> float:
-    """What a forward pass keeps for the backward pass, beside the weights: bytes."""
+    """The bytes that a forward pass keeps for the backward pass, besides the weights."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
     kept: dict[int, int] = {}
 
@@ -132,7 +132,7 @@ def kept_bytes(layer: Layer, x: Tensor) -> float:
 
 @torch.inference_mode()
 def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.float64]:
-    """CPU seconds of each of `written` tokens, the most likely ones after token 0: [written]."""
+    """CPU seconds of each of `written` tokens, generated greedily after token 0: [written]."""
     cache: Cache | None = [] if cached else None
     tokens = unread = torch.zeros(1, 1, dtype=torch.int64)
     seconds = np.zeros(written)
@@ -146,8 +146,8 @@ def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.
 
 
 def measurements(found: LayerCosts) -> dict[str, float]:
-    """Counts of a token; how the parts grow when the longest text is twice as long as the one
-    before; what the last tokens take."""
+    """The counts for one token; how the parts grow from the second-longest text to one twice as
+    long; the time of the last tokens."""
     longest = float(found.lengths[-1])
     a_token = found.products[MATRICES][-1] / longest
     numbers = {
@@ -174,7 +174,7 @@ def measurements(found: LayerCosts) -> dict[str, float]:
 
 
 def draw(found: LayerCosts) -> Figure:
-    """Time and memory against the length, and what each token takes that is written."""
+    """Time and memory over the length, and the time of each generated token."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 

@@ -1,4 +1,4 @@
-"""What each stage of beam post-training adds: the recipe `beams` for several seeds, on held-out
+"""The effect of each stage of beam post-training: the recipe `beams` for several seeds, on held-out
 queries.
 
 Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the
@@ -37,7 +37,7 @@ class BeamStageMeans(NamedTuple):
 
 
 def one(folder: Path, seed: int) -> NDArray[np.float64]:
-    """The recipe with one seed, whatever of it is left to do in this folder: [4 stages, 4
+    """Runs the recipe with one seed, or what is left of it in this folder: [4 stages, 4
     measures]."""
     from rlbook.recipes.recipe import Recipe
     from rlbook.recipes.run_recipe import run_recipe
@@ -52,8 +52,8 @@ def one(folder: Path, seed: int) -> NDArray[np.float64]:
 
 
 def without_weights(folder: Path, seed: int) -> float:
-    """The sampled score after what RCE does at a temperature at which all beams count alike:
-    cloning goes on."""
+    """The sampled score after RCE at a temperature that weights all beams equally, which is plain
+    cloning."""
     import rlbook
     from rlbook.recipes.recipe import Recipe
 
@@ -75,8 +75,8 @@ def without_weights(folder: Path, seed: int) -> float:
 
 
 def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> BeamStageMeans:
-    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and finished stages
-    in it are not done again."""
+    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and stages finished
+    there are not repeated."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = {
             seed: Path(home or scratch) / f"seed-{seed}" for seed in range(first, first + seeds)
@@ -102,8 +102,7 @@ def _best_beam(path: Path) -> float:
 
 
 def measurements(found: BeamStageMeans) -> dict[str, float]:
-    """The numbers that the page names: means over the runs, and each run's gain over SFT and KL
-    to it."""
+    """The numbers on the page: means over the runs, and each run's gain over SFT and KL to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
     gain = found.after[:, 1:, 0] - found.after[:, :1, 0]  # [K, 3]
     numbers: dict[str, float] = {}

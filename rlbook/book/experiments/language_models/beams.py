@@ -1,5 +1,5 @@
-"""Beam post-training: the rows that a search leaves behind, and what a policy is worth that was
-trained on them.
+"""Beam post-training: the rows that a search produces, and the evaluation of a policy trained on
+them.
 
 For each query a sampler takes 16 of the 64 candidates, and a beam search over these looks for two
 shots: the five best single shots, each with every other one after it, and of those pairs the five
@@ -48,7 +48,7 @@ LEVELS = ("beam", "coherence", "diversity", "task")
 
 
 class Beam(NamedTuple):
-    """Two shots that a search has found."""
+    """Two shots found by a search."""
 
     shots: tuple[int, int]
     gain: float  # in the probability of a right answer
@@ -57,7 +57,7 @@ class Beam(NamedTuple):
 def pool(
     prompt: str, sampler: Sampler, rng: np.random.Generator, size: int = POOL
 ) -> NDArray[np.int64]:
-    """The candidates that a search looks at: drawn, the most similar by text or image, or a third of
+    """The candidates of a search: random ones, the most similar by text or image, or a third of
     each kind; each once."""
     text, image = (np.argsort(-view, kind="stable") for view in views(prompt))
     drawn = rng.permutation(CANDIDATES)
@@ -69,7 +69,7 @@ def pool(
 
 
 def beam_search(prompt: str, among: NDArray[np.int64], beams: int = BEAMS) -> list[Beam]:
-    """The best pairs that a search of this width finds, the best first."""
+    """The best pairs found by a search of this width, the best first."""
     single = sorted(among.tolist(), key=lambda shot: -gain(prompt, (shot,)))[:beams]
     pairs = [(first, second) for first in single for second in among.tolist() if second != first]
     found = [Beam(pair, gain(prompt, pair)) for pair in pairs]
@@ -77,7 +77,7 @@ def beam_search(prompt: str, among: NDArray[np.int64], beams: int = BEAMS) -> li
 
 
 def levels(prompt: str, shots: tuple[int, int]) -> dict[str, float]:
-    """What a choice is worth on each level."""
+    """The score of a choice at each level."""
     completion = Completion(prompt, None, choice(shots), True)
     return {
         "beam": gain(prompt, shots),
@@ -141,8 +141,8 @@ def write_beams(
     max_samples: int | None = None,
     levels: Mapping[str, float] = BEAM_ALONE,
 ) -> dict[str, float]:
-    """The stage that searches; see `beam_rows`. Raises RequestError where that raises
-    ValueError."""
+    """The stage that writes the beams of a search; see `beam_rows`. Raises RequestError where that
+    raises ValueError."""
     with request_errors():
         rows = list(beam_rows(sampler, seed, max_samples, levels))
     _write(path, rows)
@@ -155,7 +155,7 @@ def write_beams(
 
 
 def write_answers(path: Path, beams: str | Path, seed: int = 0) -> dict[str, float]:
-    """Each beam as an answer of its own, for supervised fine-tuning, which knows no scores."""
+    """Writes each beam as a separate answer for supervised fine-tuning, which uses no scores."""
     codec, rows = _codec(), []
     for row in map(json.loads, Path(beams).read_text().splitlines()):
         rows += [
@@ -173,8 +173,8 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def choices(
     run: Run, samples: int | None = None, split: str = "held_out", seed: int = 0
 ) -> tuple[list[str], list[str]]:
-    """Queries, and what a run's policy writes to each of them: its likeliest text, or `samples`
-    drawn ones one after the other."""
+    """Queries, and what a run's policy answers to each: its most likely text, or `samples` sampled
+    ones in a row."""
     from rlbook.llm.generation.generate import generate  # torch, which writing rows does without
 
     rules = _rules(split)
@@ -197,7 +197,7 @@ def choices(
 def scores(
     run: Run, samples: int | None = 16, split: str = "held_out", seed: int = 0
 ) -> NDArray[np.float64]:
-    """The mean score of each query [512] over so many samples; of the likeliest text, where
+    """The mean score of each query [512] over so many samples, or of the most likely text if
     `samples` is none."""
     task = build_task(RetrievalTask)
     found = [task.score(*pair) for pair in zip(*choices(run, samples, split, seed), strict=True)]
@@ -205,7 +205,8 @@ def scores(
 
 
 def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
-    """Whether each query is answered correctly with the shots of its likeliest text [512], 0/1."""
+    """Whether each query is answered correctly with the shots of its most likely text [512],
+    0/1."""
     pairs = zip(*choices(run, None, split), strict=True)
     return np.array(
         [float(is_answered(prompt, parse_choice(text) or ())) for prompt, text in pairs]
@@ -213,7 +214,7 @@ def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
 
 
 def right_without_shots(split: str = "held_out") -> NDArray[np.float64]:
-    """The same without shots: what any choice is to be compared with."""
+    """The same without shots: the baseline for any choice."""
     return np.array(
         [float(is_answered(prompt, ())) for prompt in build_task(RetrievalTask).prompts(split)]
     )

@@ -1,5 +1,5 @@
-"""Judges of steps on Countdown: which of 16 expressions they take, and what a policy writes that is
-paid by one.
+"""Judges of steps on Countdown: which of 16 expressions each selects, and what a policy trained on
+a judge's reward generates.
 
 Everything is as in `process_judges`, but for the problem. A text of `Countdown-v0` has a step for
 each character, and the exact label says whether the target can still be reached. A third judge has
@@ -30,4 +30,4 @@ COUNTDOWN = Problem(
     "Countdown-v0", {}, 400, JUDGES | {"rollouts, min": ("rollouts", "min")}, continuations=4
 )
 run = partial(process_judges.run, problem=COUNTDOWN)
-"""As `process_judges.run`."""
+"""See `process_judges.run`."""

@@ -1,5 +1,5 @@
-"""A teacher's two-digit sums, learned by a language model a third of its size: from its choices,
-and from its probabilities.
+"""A teacher's two-digit sums, learned by a language model a third of its size: from its most likely
+answers, and from its probabilities.
 
     found = run(seeds=3)
     found.accuracy["soft labels"]                [R], held-out exact match of the greedy student
@@ -94,7 +94,7 @@ def _parameters(run: Run) -> int:
 
 
 def measurements(found: DistilledSizes) -> dict[str, float]:
-    """The shares of right sums: the teacher's, the students' means, and each student's."""
+    """The shares of correct sums: the teacher's, the students' means, and each student's."""
     means = {f"{labels}, mean": float(each.mean()) for labels, each in found.accuracy.items()}
     single = {
         f"{labels}, run {number}": float(one)

@@ -33,12 +33,12 @@ from rlbook.llm.tasks.task import integer_kind
 MODULO = 1000
 HELD_OUT = 0.1
 TERMS = 4
-"""Of the small model's sums."""
+"""The number of terms of the small model's sums."""
 
 
 def answer_of(solution: str) -> int | None:
-    r"""The whole number in the last \boxed{…} of a solution, modulo 1000; None where there is none,
-    or no whole number in it.
+    r"""The whole number in the last \boxed{…} of a solution, modulo 1000; None if there is no such
+    number.
 
     The notebook finds it with the regular expression `oxed{(.*?)}`, which ends at the first closing
     brace: of `\boxed{\frac{14}{2}}` it sees `\frac{14`, which is not a number.
@@ -78,8 +78,8 @@ def write_problems(
     kept = list(itertools.islice(answered_rows(source), count))
     if len(kept) < count:
         raise RequestError(
-            f"problems: {problems} has {len(kept)} with a whole number as their answer, and {count}"
-            " are wanted"
+            f"problems: {problems} has {len(kept)} with a whole number as their answer, but "
+            f"{count} are needed"
         )
     order = np.random.default_rng(split_seed).permutation(count)
     held = round(HELD_OUT * count)
@@ -100,7 +100,7 @@ def read_problems(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def answered_rows(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
-    """Those with an answer, as rows."""
+    """The problems with an answer, as rows."""
     for problem, solution in problems:
         answer = answer_of(solution)
         if answer is not None:
@@ -108,9 +108,8 @@ def answered_rows(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str
 
 
 def word_problems(seed: int) -> Iterator[tuple[str, str]]:
-    r"""Small problems in words without end. One answer in six is written as a fraction that comes
-    to a whole number, and one in six is not a whole number at all: the extraction has to tell them
-    apart.
+    r"""An endless stream of small word problems. One answer in six is a fraction equal to a whole
+    number, and one in six is not a whole number at all: the extraction has to tell them apart.
     """
     rng = np.random.default_rng(seed)
     while True:
@@ -129,8 +128,8 @@ def word_problems(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def sums(seed: int) -> Iterator[tuple[str, str]]:
-    """Held-out prompts of `Reasoning-v0` with four terms, which the small model has never been
-    taught."""
+    """Held-out prompts of `Reasoning-v0` with four terms, which the small model was never trained
+    on."""
     task = ReasoningTask(TERMS)
     order = np.random.default_rng(seed).permutation(len(task.held_out))
     prompts = [task.held_out[int(index)] for index in order]
@@ -141,8 +140,8 @@ def sums(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def write_demonstrations(place: Path, *, seed: int, share: float = 0.5) -> dict[str, Any]:
-    """Writes what the small model is taught: sums, of which a share is answered with written steps
-    between the tags and the others at once.
+    """Writes the small model's training data: sums, of which a share is answered with written steps
+    between the tags and the others directly.
 
     So it knows both ways to answer, as a model that has read everything does, and prefers neither.
     """
@@ -163,8 +162,8 @@ KINDS = {"words": word_problems, "sums": sums}
 
 
 def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[str, Any]:
-    """Reads an exported adapter beside its base model, and writes what that says to the held-out
-    prompts: the likeliest tokens.
+    """Loads an exported adapter with its base model, and writes its greedy answers to the held-out
+    prompts.
 
     Args:
         place: of the rows.
@@ -189,6 +188,6 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
     after = sample_answers(trained, prompts, seed, 0.0)
     if before != after:
         raise RequestError(
-            f"the adapter in {adapter} says something else than the run that it came from"
+            f"the adapter in {adapter} gives other outputs than the run that it came from"
         )
     return write_rows(place, after)

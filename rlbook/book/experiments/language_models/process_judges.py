@@ -1,5 +1,5 @@
-"""A process reward model beside an outcome reward model: which of 16 solutions it takes, and what a
-policy does that is paid by it.
+"""A process reward model beside an outcome reward model: which of 16 solutions each selects, and
+what a policy trained on its reward does.
 
 A small model has cloned sums of three terms in steps (`Reasoning-v0`) for a short while. It writes
 solutions to training prompts, and two judges of the same form learn from the same solutions:
@@ -57,28 +57,29 @@ TRAIN: dict[str, Any] = {
     "learning_rate": 4e-4,
     "eval_every": 0,
 }
-"""GRPO's settings, whoever pays."""
+"""GRPO's settings, for every judge."""
 JUDGES = {
     "outcome": ("outcome", "last"),
     **{f"process, {how}": ("process", how) for how in ("last", "min", "product", "mean", "sum")},
 }
-"""Name → the labels that the judge has learned, and how the scores of the steps become one."""
+"""Name → the labels that the judge learned from, and how the scores of the steps are aggregated."""
 PAID = ("process, min", "process, sum")
 BEFORE, VERIFIER, SINGLE = "before", "verifier", "one sample"
 
 
 class Problem(NamedTuple):
-    """Whose solutions are judged."""
+    """The task whose solutions are judged."""
 
     env: str
     task: dict[str, Any]
     minibatches: int  # of cloning
     judges: dict[str, tuple[str, str]]
-    """Name → the labels that the judge has learned, and how the scores of the steps become one."""
+    """Name → the labels that the judge learned from, and how the scores of the steps are
+    aggregated."""
     continuations: int = 0  # of each step, for labels by rollouts; 0: there are none
 
     def clone(self, seed: int) -> rlbook.Run:
-        """The model that has cloned solutions for a short while."""
+        """A model after a short period of cloning solutions."""
         how: dict[str, Any] = {"batch_size": 64, "learning_rate": 1e-3, "eval_every": 0}
         how |= {"steps": self.minibatches, "env_kwargs": self.task, "seed": seed, "quiet": True}
         return rlbook.train("sft", self.env, **how)
@@ -88,21 +89,21 @@ SUMS = Problem("Reasoning-v0", {"terms": 3}, 150, JUDGES)
 
 
 class Solutions(NamedTuple):
-    """Of R seeds and P prompts one solution each."""
+    """One solution for each of P prompts and R seeds."""
 
     right: Floats  # [R, P], its answer: 1 or 0
     steps: Floats  # [R, P], how many it has
 
 
 class JudgedSolutions(NamedTuple):
-    """What became of the judges."""
+    """The results for all judges."""
 
     chosen: dict[str, Solutions]
-    """Judge, verifier or one sample → the solution that it takes of `SAMPLES`."""
+    """Judge, verifier or one sample → the solution of `SAMPLES` that it selects."""
     trained: dict[str, Solutions]
-    """Who paid, or before → a sampled solution of the policy."""
+    """The judge that gave the reward, or before → a sampled solution of the policy."""
     score: dict[str, Floats]
-    """Of `PAID` → [R, 2], the mean score before and after, by the judge that paid."""
+    """For `PAID` → [R, 2], the mean score before and after, by the judge that gave the reward."""
 
 
 def run(seeds: int = 3, first: int = 0, **sizes: Any) -> JudgedSolutions:
@@ -172,8 +173,8 @@ def one(
 def learned_judges(
     run: rlbook.Run, seed: int, prompts: int, continuations: int = 0
 ) -> dict[str, ProcessReward]:
-    """A judge for each kind of labels, of the same solutions to training prompts, in the same
-    order."""
+    """A judge for each kind of labels, trained on the same solutions to training prompts in the
+    same order."""
     found, steps = training_solutions(run, seed, prompts)
     outcome = np.repeat(found.reward[:, None], steps.mask.shape[1], axis=1)
     labels = {"process": steps.right, "outcome": outcome}
@@ -187,7 +188,7 @@ def learned_judges(
 def training_solutions(
     run: rlbook.Run, seed: int, prompts: int
 ) -> tuple[SampledCompletions, TextSteps]:
-    """`SOLUTIONS` of each of some training prompts, and their steps."""
+    """`SOLUTIONS` solutions of each of some training prompts, and their steps."""
     agent: Any = run.agent
     starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts).tolist()
     rng, recipe = rng_for(seed, "exploration"), run.request.recipe
@@ -198,7 +199,7 @@ def training_solutions(
 def fit_judge(
     run: rlbook.Run, found: SampledCompletions, steps: TextSteps, label: Floats, seed: int
 ) -> ProcessReward:
-    """A judge that has learned these labels [N, S]."""
+    """A judge trained on these labels [N, S]."""
     agent: Any = run.agent
     judge = ProcessReward(agent.policy, rng_for(seed, "initialisation"))
     judge.fit(found, steps, label, rng_for(seed, "minibatches"), **FIT)
@@ -219,7 +220,7 @@ def rules_of(recipe: Any) -> Any:
 
 
 def best_rows(score: Floats) -> NDArray[np.int64]:
-    """The row of the best of each prompt's solutions, the first among equals: [P]."""
+    """The row of the best solution of each prompt, the first among ties: [P]."""
     return best(score.reshape(-1, SAMPLES)) + np.arange(0, len(score), SAMPLES)
 
 
@@ -276,8 +277,9 @@ def measurements(found: JudgedSolutions) -> dict[str, float]:
 
 
 def draw(found: JudgedSolutions) -> Figure:
-    """Left: which solution of 16 each judge takes. Right: what a policy does that a judge pays. Bars
-    are shares of right answers, a dot is a seed; the number is that of the steps."""
+    """Left: the solution of 16 that each judge selects. Right: the policy after training on a
+    judge's reward. Bars are shares of correct answers, a dot is a seed; the number is that of the
+    steps."""
     from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 

@@ -1,4 +1,4 @@
-"""R1-Zero and R1 on sums in several steps: what the stages read, and what they come to.
+"""R1-Zero and R1 on sums in several steps: the training data of the stages, and their results.
 
 The environment is `Mixture-v0`: "4+7+8+5=" asks for the last digit of the sum, "ab<cde>fgh=" for
 the word between the tags as "[CDE]". Steps may be written in Latin or in Greek letters, a to j or α
@@ -45,7 +45,7 @@ LANGUAGES = ("latin", "greek")
 def write_corpus(
     out: Path, *, seed: int, rows: int = 7_000, alone: float = 0.4, switch: float = 0.2
 ) -> dict[str, int]:
-    """Writes what the base model reads, as JSON lines: sums.
+    """Writes the base model's training data as JSON lines: sums.
 
     Args:
         out: the file.
@@ -64,7 +64,7 @@ def write_corpus(
 
 
 def write_examples(out: Path, *, seed: int, rows: int = 256) -> dict[str, int]:
-    """Writes the cold start's examples: sums with steps in Latin letters."""
+    """Writes the cold-start examples: sums with steps in Latin letters."""
     task = sums()
     return {
         "rows": write(
@@ -86,8 +86,8 @@ def write_kept(
     copies: int = 4_000,
     longest: int | None = None,
 ) -> dict[str, int]:
-    """Writes what a run's agent has written itself, filtered, and copies with their right answers,
-    in a random order.
+    """Writes the filtered completions of a run's agent, and copies with their correct answers, in a
+    random order.
 
     Args:
         out: the file.
@@ -121,8 +121,7 @@ def write_kept(
 
 
 def readable(completion: Completion, longest: int | None) -> bool:
-    """Whether it has steps between the tags, in Latin letters alone, and no more tokens than it may
-    have."""
+    """Whether a text has steps between the tags, in Latin letters only, within the token limit."""
     short = longest is None or len(completion.ids) <= longest
     return short and think(completion) == language(completion) == 1.0
 
@@ -136,8 +135,8 @@ def sample_completions(
     split: str = "train",
     temperature: float | None = None,
 ) -> list[Completion]:
-    """So many completions that a run's agent samples to prompts of one of the tasks; a temperature
-    of None is the agent's own."""
+    """Completions that a run's agent samples for prompts of one of the tasks; a temperature of None
+    is the agent's own."""
     found: list[Completion] = []
 
     def keep(completion: Completion) -> float:
@@ -152,19 +151,19 @@ def sample_completions(
 
 
 def sums() -> ReasoningTask:
-    """The task that is to be reasoned about, with steps in Latin letters."""
+    """The reasoning task, with steps in Latin letters."""
     task = mixture(TWO).tasks[SUMS]
     assert isinstance(task, ReasoningTask)
     return task
 
 
 def draw_prompts(prompts: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    """So many different ones, in a random order; all of them where there are no more."""
+    """Distinct random prompts in a random order; all of them if there are fewer."""
     return [prompts[int(i)] for i in rng.permutation(len(prompts))[:count]]
 
 
 def write(out: Path, rows: Sequence[tuple[str, str]]) -> int:
-    """Writes prompts and completions as JSON lines. Returns how many."""
+    """Writes prompts and completions as JSON lines. Returns their number."""
     lines = [
         json.dumps({"prompt": prompt, "completion": text}, ensure_ascii=False)
         for prompt, text in rows
@@ -181,7 +180,7 @@ BINS = 20
 
 
 class R1Measures(NamedTuple):
-    """What R seeds found."""
+    """Results of R seeds."""
 
     after: dict[str, dict[str, NDArray[np.float64]]]
     """Stage → measure → [R, 512], one number for each held-out prompt."""
@@ -254,8 +253,7 @@ def concatenate(found: Sequence[R1Measures]) -> R1Measures:
 
 
 def curve(folder: Path) -> NDArray[np.float64]:
-    """The rewards of a run's training episodes, [2, BINS]: means over all that ended in equal parts
-    of its budget."""
+    """The rewards of a run's training episodes, [2, BINS]: means over equal parts of its budget."""
     lines = [
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -279,8 +277,8 @@ def gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float
 
 
 def measurements(found: R1Measures) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, and the gain of each stage over the
-    one before, with half of its interval."""
+    """The numbers on the page: means over the seeds, and the gain of each stage over the previous
+    one, with half of its interval."""
     told = {
         "sums": "sums, greedy",
         "sampled": "sums, sampled",
@@ -322,8 +320,8 @@ def measurements(found: R1Measures) -> dict[str, float]:
 
 
 def draw(found: R1Measures) -> Figure:
-    """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage
-    comes to. A dot is a seed."""
+    """Left: R1-Zero's accuracy and use of steps during training. Right: the result of each stage. A
+    dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 

@@ -1,5 +1,5 @@
-"""R1's third and fourth stages with what the small recipe `r1` leaves out: a judge that is a model,
-a code filter that runs programs, and reward models for helpful and harmless.
+"""R1's third and fourth stages with what the small recipe `r1` leaves out: a model as the judge, a
+code filter that runs programs, and reward models for helpfulness and harmlessness.
 
 The prompts are of three kinds, and each has its own way of telling a good answer:
 
@@ -56,7 +56,7 @@ KINDS = ("sums", "programs", "open")
 FUNCTIONS = ("a+b", "a-b", "b-a", "a*b", "a+b+b", "a*a-b")
 REFUSED = "[]"
 RISKY = "j"
-"""The letter of a word that had better not be copied."""
+"""The letter of a word that should not be copied."""
 JUDGE_TEMPLATE = "{prompt}{first}|{second}:"
 Row = dict[str, str]
 _COUNTS = {"train": 2_000, "held_out": 256}  # prompts of a kind
@@ -99,8 +99,8 @@ def _of_kind(kind: str, split: str) -> tuple[Example, ...]:
 
 @functools.cache
 def _programs() -> tuple[Example, ...]:
-    """Prompts that ask for one of the functions by two of its values; a third one is a test that is
-    not shown."""
+    """Prompts that ask for one of the functions by two of its values; a third value is a hidden
+    test."""
     rng, found = np.random.default_rng(SPLIT_SEED), dict[str, Example]()
     while len(found) < HELD_OUT + _COUNTS["train"]:
         body, pairs = FUNCTIONS[rng.integers(len(FUNCTIONS))], rng.integers(1, 10, size=(3, 2))
@@ -134,12 +134,12 @@ def function_value(body: str, a: int, b: int) -> int:
 
 
 def is_risky(prompt: str) -> bool:
-    """Whether the word of an open prompt had better not be copied."""
+    """Whether the word of an open prompt should not be copied."""
     return RISKY in prompt.partition("<")[2].partition(">")[0]
 
 
 def helpfulness(completion: Completion) -> float:
-    """How near an open answer is to the word, in [0, 1]; 0 for one that is not in brackets."""
+    """How close an open answer is to the word, in [0, 1]; 0 if it is not in brackets."""
     text = completion.text
     in_brackets = completion.ended and text.startswith("[") and text.endswith("]")
     return edit(completion) if in_brackets and text != REFUSED else 0.0
@@ -151,8 +151,8 @@ def harmlessness(completion: Completion) -> float:
 
 
 def people_score(completion: Completion) -> float:
-    """What people think of an open answer, in [0, 1]: of a word without risk, how helpful it is;
-    of another, half for being harmless and half for saying so."""
+    """People's rating of an open answer, in [0, 1]: for a harmless word its helpfulness; for a
+    risky one, half for being harmless and half for saying so."""
     if not is_risky(completion.prompt):
         return helpfulness(completion)
     refused = completion.ended and completion.text == REFUSED
@@ -163,7 +163,8 @@ def people_score(completion: Completion) -> float:
 
 
 def write_corpus(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
-    """Writes what the base model reads: the three kinds equally often, many of them badly answered."""
+    """Writes the base model's training data: the three kinds equally often, many of them answered
+    badly."""
     rng, found = rng_for(seed, "data"), list[Row]()
     for kind, answer in (("sums", _rough_sum), ("programs", _rough_body), ("open", rough_answer)):
         given = _of_kind(kind, "train")
@@ -180,7 +181,7 @@ def worked_sum(prompt: str) -> str:
 
 
 def _rough_sum(example: Example, rng: np.random.Generator) -> str:
-    """A sum one in ten of whose steps is wrong, and with it all that follows."""
+    """A sum with an error in one step in ten, which carries over to the later steps."""
     total, steps = 0, list[str]()
     for term in str(example.prompt).rstrip("=").split("+"):
         total += int(term) + (int(rng.integers(1, 10)) if rng.random() < 0.1 else 0)
@@ -189,7 +190,7 @@ def _rough_sum(example: Example, rng: np.random.Generator) -> str:
 
 
 def _rough_body(example: Example, rng: np.random.Generator) -> str:
-    """A program that is right six times in ten, and else another one, or half of one."""
+    """A program that is correct six times in ten, and otherwise another one, or half of one."""
     drawn = rng.random()
     if drawn < 0.6:
         return str(example.answer)
@@ -198,7 +199,8 @@ def _rough_body(example: Example, rng: np.random.Generator) -> str:
 
 
 def rough_answer(example: Example, rng: np.random.Generator) -> str:
-    """An open answer as one finds them: right, nearly right, or a refusal, whatever was asked."""
+    """A typical raw answer to an open prompt: correct, nearly correct, or a refusal, regardless of
+    the question."""
     right, drawn = str(example.answer), rng.random()
     if drawn < 0.25:
         return REFUSED
@@ -213,7 +215,7 @@ def rough_answer(example: Example, rng: np.random.Generator) -> str:
 
 
 def write_verdicts(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
-    """Writes what the judge learns from: two answers to an open prompt, and which of them people
+    """Writes the judge's training data: two answers to an open prompt, and which of them people
     prefer."""
     given, rng, found = _of_kind("open", "train"), rng_for(seed, "pairs"), list[Row]()
     while len(found) < rows:
@@ -244,7 +246,7 @@ def write_kept(
     samples: int = 1_500,
     programs: int = 500,
 ) -> dict[str, float]:
-    """Writes what a run's agent has written and what a filter has kept of it, in a random order.
+    """Writes the filtered completions of a run's agent, in a random order.
 
     Args:
         out: the file.
@@ -293,8 +295,8 @@ def write_kept(
 
 def code_filter(completions: Sequence[Completion]) -> list[bool]:
     """Whether each program passes its tests, one of which its prompt does not show. They run in the
-    sandbox; where a machine has none, with its limits alone, because the vocabulary has no
-    parentheses, with which a function could be called."""
+    sandbox; on a machine without one, only with its limits, because the vocabulary has no
+    parentheses, so a function cannot be called."""
     programs = [
         Completion(one.prompt, None, f"f = lambda a, b: {one.text}", one.ended, one.columns)
         for one in completions
@@ -305,7 +307,7 @@ def code_filter(completions: Sequence[Completion]) -> list[bool]:
 def judge_pairs(
     pairs: Sequence[tuple[Completion, Completion]], settings: JudgeSettings
 ) -> list[Preference]:
-    """What a judge says of each pair, asked in both orders."""
+    """The judge's verdict on each pair, asked in both orders."""
     told = [({"prompt": one.prompt}, one.text, other.text) for one, other in pairs]
     return compare_answers(open_judge(settings), told, template=JUDGE_TEMPLATE)
 
@@ -313,9 +315,9 @@ def judge_pairs(
 def agreement(
     pairs: Sequence[tuple[Completion, Completion]], said: Sequence[Preference]
 ) -> dict[str, float]:
-    """How often a judge says the same of both orders; and of the pairs in which one answer is
-    better to people, how often it prefers that one, where a tie counts one half, and how often it
-    does where both orders agree."""
+    """How often a judge's verdicts agree in both orders; and among the pairs of which people prefer
+    one answer, how often it prefers that one, where a tie counts one half, and how often it does
+    where both orders agree."""
     truth = np.array([people_score(one) - people_score(other) for one, other in pairs])
     value = np.array([0.5 if one.value is None else one.value for one in said])
     same = np.array([bool(one.consistent) for one in said])
@@ -334,7 +336,7 @@ def agreement(
 def _winners(
     pairs: Sequence[tuple[Completion, Completion]], said: Sequence[Preference]
 ) -> Iterator[Completion]:
-    """The answer of each pair that has won in both orders."""
+    """The answer of each pair that won in both orders."""
     for (one, other), preference in zip(pairs, said, strict=True):
         if preference.consistent and preference.value in (0.0, 1.0):
             yield one if preference.value == 1.0 else other
@@ -344,8 +346,7 @@ def _winners(
 
 
 def write_pairs(out: Path, *, run: str, seed: int, by: str, prompts: int = 1_500) -> dict[str, int]:
-    """Writes two answers of a run's agent to each of so many open prompts, the one that people like
-    better first.
+    """Writes two answers of a run's agent to each of so many open prompts, the preferred one first.
 
     Args:
         out: the file.
@@ -373,8 +374,8 @@ def write_pairs(out: Path, *, run: str, seed: int, by: str, prompts: int = 1_500
 def sample_pairs(
     run: rlbook.Run, count: int, seed: int, temperature: float = 1.0
 ) -> list[tuple[Completion, Completion]]:
-    """Two different completions to each of so many open prompts; a prompt for which there are none
-    is left out."""
+    """Two different completions for each of so many open prompts; a prompt without such a pair is
+    left out."""
     texts = sample_completions(run, "open", 2 * count, seed, twice=True, temperature=temperature)
     pairs = zip(texts[::2], texts[1::2], strict=True)
     return [(one, other) for one, other in pairs if one.text != other.text]
@@ -390,7 +391,7 @@ def sample_completions(
     twice: bool = False,
     temperature: float | None = 1.0,
 ) -> list[Completion]:
-    """So many completions that a run's agent samples to prompts of one kind.
+    """Completions that a run's agent samples for prompts of one kind.
 
     Args:
         run: whose agent writes.
@@ -442,7 +443,7 @@ def complete(
 
 
 def _is_text(codec: Codec, text: str, ids: list[int]) -> bool:
-    """Whether a text is what its tokens say, without one in it that stands for no character."""
+    """Whether a text is the decoding of its tokens, with no token that stands for no character."""
     try:
         return codec.encode_answer(text) == ids
     except ValueError:
@@ -450,14 +451,14 @@ def _is_text(codec: Codec, text: str, ids: list[int]) -> bool:
 
 
 def is_right(completion: Completion) -> float:
-    """1 for a right sum with its steps, or a right program."""
+    """1 for a correct sum with its steps, or a correct program."""
     if completion.columns["task"] == "sums":
         return numeric(completion, after=";")
     return float(completion.ended and completion.text == completion.answer)
 
 
 def measure(run: rlbook.Run, *, what: str, seed: int = 0) -> NDArray[np.float64]:
-    """What a run's agent is worth on held-out prompts, one number a prompt.
+    """The measurements of a run's agent on held-out prompts, one number per prompt.
 
     Args:
         run: whose agent answers, at temperature 0.6.

@@ -1,4 +1,4 @@
-"""How far two rewards agree with the truth, on cases that ship with the book: a rubric and the
+"""How well two rewards agree with the truth, on cases that ship with the book: a rubric, and
 grounding in a passage.
 
     passages   five sentences of the village text, one of them asked with a gap: "pour the ___ into
@@ -45,7 +45,7 @@ class Agreement(NamedTuple):
 
 
 def of_passages(seed: int = 0) -> Agreement:
-    """What `grounding` says of four answers to each passage."""
+    """The decisions of `grounding` on four answers to each passage."""
     rng, found = rng_for(seed, "data"), list[list[float | None]]()
     for passage, question, word, kind in _passages():
         others = [one for one in kind if one != word]
@@ -61,8 +61,8 @@ def of_passages(seed: int = 0) -> Agreement:
 
 
 def _passages() -> list[tuple[str, str, str, tuple[str, ...]]]:
-    """Passages with a question to which one word is the answer: passage, question, word, and the
-    words of its kind."""
+    """Passages with a question whose answer is one word: passage, question, word, and the words of
+    its kind."""
     kinds = {word: group for group in GROUPS for word in group}
     text, found = village(), []
     for start in range(0, len(text), SENTENCES):
@@ -80,7 +80,7 @@ def _passages() -> list[tuple[str, str, str, tuple[str, ...]]]:
 
 
 def of_rubric(seed: int = 0) -> Agreement:
-    """What `RUBRIC` says of an answer to each open prompt."""
+    """The decisions of `RUBRIC` on an answer to each open prompt."""
     rng, prompts = rng_for(seed, "data"), r1_scenarios.examples("train")
     answers = [
         Completion(str(one.prompt), one.answer, r1_scenarios.rough_answer(one, rng), True)
@@ -116,17 +116,17 @@ def agree(found: Agreement) -> dict[str, float]:
 
 
 def accuracy(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The share of the cases in which both say the same; counts as for `cohen_kappa`."""
+    """The share of cases in which both agree; counts as for `cohen_kappa`."""
     return np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum(axis=(-2, -1))
 
 
 def run() -> dict[str, Agreement]:
-    """Both rewards."""
+    """Evaluates both rewards."""
     return {"grounding": of_passages(), "rubric": of_rubric()}
 
 
 def measurements(found: dict[str, Agreement]) -> dict[str, float]:
-    """The numbers that the page names."""
+    """The numbers on the page."""
     return {
         f"{name}: {key}": value
         for name, each in found.items()

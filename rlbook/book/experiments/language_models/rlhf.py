@@ -1,4 +1,4 @@
-"""RLHF in four stages on a preference that can be learned, and how optimising it goes too far.
+"""RLHF in four stages on a preference that can be learned, and reward over-optimisation.
 
 The prompts are sums of money, "12+34=", and the answer that people like best is near the right
 number and has its unit: "46c".
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 ENV = "Addition-v0"
 UNIT = "c"
 TOLERANCE = 20
-"""An answer that is wrong by so much is as bad as any other."""
+"""An answer that is wrong by this much is as bad as any other."""
 
 
 def closeness(completion: Completion) -> float:
-    """1 for the right number, 0 for one that is wrong by `TOLERANCE` or is none, and a straight
-    line between them."""
+    """1 for the correct number, 0 for one that is wrong by `TOLERANCE` or missing, linear in
+    between."""
     number = completion.text.removesuffix(UNIT)
     if completion.answer is None or not number.isdecimal():
         return 0.0
@@ -60,13 +60,13 @@ def closeness(completion: Completion) -> float:
 
 
 def true_score(completion: Completion) -> float:
-    """What people think of an answer, in [0, 1]: half of it for the number, half for the unit."""
+    """People's rating of an answer, in [0, 1]: half for the number, half for the unit."""
     unit = completion.ended and completion.text.endswith(UNIT)
     return 0.5 * closeness(completion) + 0.5 * unit
 
 
 def demonstrations(seed: int = 0) -> list[tuple[str, str]]:
-    """The training prompts with their right answers, half of them with the unit."""
+    """The training prompts with their correct answers, half of them with the unit."""
     task = AdditionTask()
     texts = task.prompts("train")
     units = rng_for(seed, "comparisons").random(len(texts)) < 0.5
@@ -77,14 +77,14 @@ def demonstrations(seed: int = 0) -> list[tuple[str, str]]:
 
 
 def write_demonstrations(out: Path, *, seed: int) -> dict[str, int]:
-    """`demonstrations` as JSON lines. Returns how many."""
+    """Writes `demonstrations` as JSON lines. Returns their number."""
     rows = [{"prompt": prompt, "completion": answer} for prompt, answer in demonstrations(seed)]
     return {"rows": write_rows(out, rows)}
 
 
 def write_pairs(out: Path, run: str, *, prompts: int = 1_500, seed: int) -> dict[str, int]:
-    """`preferences` of a run's agent as JSON lines, of answers that are text and came to an end.
-    Returns how many."""
+    """Writes `preferences` of a run's agent as JSON lines, for finished answers that are text.
+    Returns their number."""
     pairs, codec, rows = (
         preferences(rlbook.load(run, allow_import=True), prompts, seed),
         character_codec(),
@@ -104,7 +104,7 @@ def write_pairs(out: Path, run: str, *, prompts: int = 1_500, seed: int) -> dict
 
 
 def write_rows(out: Path, rows: list[dict[str, str]]) -> int:
-    """Writes JSON lines. Returns how many."""
+    """Writes rows as JSON lines. Returns their number."""
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return len(rows)
 
@@ -116,7 +116,7 @@ def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
 
 def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
     """Episodes 0 and 1, 2 and 3, … as pairs, the one with the higher of the scores [2 · P] first;
-    equals make no pair."""
+    ties make no pair."""
     pairs = np.arange(len(scores)).reshape(-1, 2)
     pairs = pairs[scores[pairs[:, 0]] != scores[pairs[:, 1]]]
     order = scores[pairs].argsort(1)
@@ -127,8 +127,8 @@ def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
 def sample_pairs(
     run: rlbook.Run, prompts: int, seed: int, split: str = "train"
 ) -> tuple[list[Episode], NDArray[np.float64]]:
-    """Two answers to each of so many prompts of a split, in neighbouring places, and their true
-    scores [2 · prompts]."""
+    """Two adjacent answers to each of so many prompts of a split, and their true scores [2 ·
+    prompts]."""
     agent: Any = run.agent
     env = adapted_vector(
         type(agent),
@@ -159,8 +159,8 @@ def sample_pairs(
 
 
 def pair_accuracy(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
-    """1 for each pair that the reward model orders correctly and ½ for equal scores, of those that
-    differ in the unit, or in the number alone: [K]."""
+    """1 for each pair that the reward model orders correctly and ½ for equal scores, for pairs that
+    differ only in the unit, or only in the number: [K]."""
     ends = [
         [UNIT_ID in episode.action for episode in episodes]
         for episodes in (pairs.better, pairs.worse)
@@ -174,7 +174,7 @@ def pair_accuracy(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.f
 
 
 def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64]:
-    """What a reward model says of episodes, [E] in its own units."""
+    """A reward model's scores of episodes, [E] in its own units."""
     with torch.no_grad():
         return model.agent.score(collate(episodes)).double().numpy()  # type: ignore[attr-defined]
 
@@ -182,7 +182,7 @@ def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64
 def on_fresh_pairs(
     run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000
 ) -> NDArray[np.float64]:
-    """`pair_accuracy` of pairs of the first policy that the reward model has not seen."""
+    """`pair_accuracy` on new pairs of the initial policy."""
     return pair_accuracy(
         run, preferences(rlbook.load(sft, allow_import=True), prompts, seed), units=units
     )
@@ -191,7 +191,7 @@ def on_fresh_pairs(
 def learned_score(
     run: rlbook.Run, reward_model: str, *, prompts: int = 256, seed: int = 0
 ) -> NDArray[np.float64]:
-    """What a reward model says of two sampled answers to each of so many held-out prompts: [2 ·
+    """A reward model's scores of two sampled answers to each of so many held-out prompts: [2 ·
     prompts]."""
     return scores(
         rlbook.load(reward_model, allow_import=True),
@@ -200,7 +200,7 @@ def learned_score(
 
 
 def fall(run: rlbook.Run) -> list[float]:
-    """By how much the true score of the training episodes ends below its best: one number, or none
+    """The final drop of the training episodes' true score below its maximum: one number, or none
     before there are any."""
     return (
         [float(true.max() - true[-BINS // 4 :].mean())]
@@ -224,8 +224,8 @@ def curve(run: rlbook.Run) -> NDArray[np.float64]:
 
 
 def draw(folders: Sequence[Path]) -> Figure:
-    """The learned and the true score side by side, with the penalty and without it; thin lines are
-    recipes with other seeds."""
+    """The learned and the true score side by side, with and without the penalty; thin lines are
+    other seeds."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes
     from rlbook.plots.figure import new_figure
 

@@ -1,5 +1,5 @@
-"""How a token is drawn: what each setting leaves of a distribution, and what temperatures and beams
-do to the answers of a model.
+"""Token sampling: the effect of each setting on a distribution, and of temperatures and beams on a
+model's answers.
 
     found = run()
     found.right[found.temperatures.index(0.5)]       # [R], share of right answers at that temperature
@@ -68,7 +68,7 @@ TREE = {
 
 @dataclass(frozen=True)
 class DrawnAnswers:
-    """R repetitions with other noise; the model and its prompts stay."""
+    """R repetitions with different noise; the model and its prompts stay the same."""
 
     kept: dict[str, dict[str, NDArray[np.float64]]]  # text → setting → [V], probabilities
     temperatures: Sequence[float]
@@ -80,7 +80,8 @@ class DrawnAnswers:
 
 
 def run(runs: int = 3, seed: int = 10) -> DrawnAnswers:
-    """Filters the two distributions, and lets the model answer `runs` times, from `seed` on."""
+    """Filters the two distributions, and samples the model's answers `runs` times, from `seed`
+    on."""
     asked = Run(Request.build("grpo", ENVIRONMENT, seed=seed))
     policy: Any = asked.agent.policy  # type: ignore[attr-defined]
     env: Any = rlbook.make(ENVIRONMENT, split="held_out").unwrapped
@@ -116,8 +117,8 @@ def kept_probabilities(logits: Tensor) -> dict[str, NDArray[np.float64]]:
 def sampled_answers(
     policy: LanguageModelPolicy, rules: TokenRules, temperature: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """The share of right answers among SAMPLES to each prompt, and how many of them differ, on
-    average."""
+    """The share of correct answers among SAMPLES per prompt, and the mean number of different
+    ones."""
     tokens = rules.prompts[:PROMPTS].repeat(SAMPLES, axis=0)
     length = rules.prompt_lengths[:PROMPTS].repeat(SAMPLES)
     found = generate(
@@ -137,8 +138,7 @@ def sampled_answers(
 def searched_answers(
     policy: LanguageModelPolicy, rules: TokenRules, beams: int
 ) -> tuple[float, float]:
-    """The share of prompts to which the best beam is right, and its mean log-probability, in
-    nats."""
+    """The share of prompts with a correct best beam, and its mean log-probability, in nats."""
     found = beam_search(
         policy,
         rules.prompts[:PROMPTS],
@@ -164,7 +164,7 @@ def texts_of(
 
 
 def measurements(found: DrawnAnswers) -> dict[str, float]:
-    """Means of the runs at some temperatures, and what the beams come to."""
+    """Means of the runs at some temperatures, and the results of beam search."""
     numbers = {}
     for temperature in (0.0, 0.3, 0.7, 1.0):
         row = list(found.temperatures).index(temperature)
@@ -180,8 +180,8 @@ def measurements(found: DrawnAnswers) -> dict[str, float]:
 
 
 def draw(found: DrawnAnswers) -> Figure:
-    """What the settings leave of the two distributions; answers against the temperature; and a tree
-    that is searched."""
+    """The effect of the settings on the two distributions; answers over the temperature; and a
+    search tree."""
     figure = new_figure(10.0, 6.6, narrow_height=2.1 * len(SETTINGS) + 7.0)
     stacked = is_narrow()
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.5, 1) if stacked else (1.25, 1))
@@ -228,7 +228,7 @@ def draw(found: DrawnAnswers) -> Figure:
 
 
 def draw_tree(axes: Axes) -> None:
-    """The texts of `TREE`, greedily and by two beams."""
+    """The texts of `TREE`, generated greedily and by two beams."""
     axes.set_axis_off()
     axes.set_title("two beams: where greedy decoding goes wrong", **words(fontsize=11, pad=8))
     colours = [fraction_rgb(GREY), curve_colour(0), curve_colour(1)]
@@ -259,7 +259,7 @@ def draw_tree(axes: Axes) -> None:
 
 
 def text_probability(text: str) -> float:
-    """The probability of a text of `TREE`, its tokens separated by blanks."""
+    """The probability of a text of `TREE`, its tokens separated by spaces."""
     probability, before = 1.0, ""
     for token in text.split():
         probability *= TREE[before][token]
@@ -270,7 +270,8 @@ def text_probability(text: str) -> float:
 def draw_bars(
     axes: Axes, plain: NDArray[np.float32], kept: NDArray[np.float64], title: str
 ) -> None:
-    """A bar a token: in grey what the model says, over it what a token is drawn from."""
+    """A bar per token: the model's probability in grey, and the one that is sampled from in
+    colour."""
     label_axes(axes, "", "", title)
     place = np.arange(len(TOKENS))
     axes.bar(place, plain, color="0.85", width=0.85)

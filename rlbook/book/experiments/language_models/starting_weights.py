@@ -28,7 +28,7 @@ from rlbook.runs.run import Run
 
 ENVIRONMENTS = {"addition": "Addition-v0", "reverse": "Reverse-v0"}
 PACE = {"Addition-v0": (800, 8), "Reverse-v0": (200, 2)}
-"""Environment → the budget, and how often it is evaluated, in minibatches. Reversing is learned
+"""Environment → the budget, and the evaluation interval, in minibatches. Reversing is learned
 within a few dozen of them."""
 SHARED: dict[str, Any] = {
     "stop_at_return": 0.4,
@@ -38,7 +38,7 @@ SHARED: dict[str, Any] = {
 
 
 def options(env: str) -> dict[str, Any]:
-    """What `rlbook.train` is given beside the environment and the seed."""
+    """The arguments of `rlbook.train` besides the environment and the seed."""
     steps, every = PACE[env]
     return {"steps": steps, "eval_every": every} | SHARED
 
@@ -57,7 +57,7 @@ def command(env: str) -> str:
 
 
 def train_halfway(env: str, seed: int = 0, on_report: Callable[[Run], None] | None = None) -> Run:
-    """A run that has taught a new model of this seed about half of a task."""
+    """A run that has trained a new model with this seed about halfway on a task."""
     return rlbook.train(
         "sft", env, seed=seed, env_kwargs={"model": "new"}, on_report=on_report, **options(env)
     )

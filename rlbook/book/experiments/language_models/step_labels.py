@@ -1,5 +1,5 @@
-"""Labels of steps by rollouts beside exact ones: how often the two agree, and what a judge is worth
-that has learned them.
+"""Step labels by rollouts beside exact ones: how often they agree, and the quality of a judge
+trained on them.
 
 Model, solutions and judges are those of `process_judges`. Each step of the training solutions has an
 exact label, by the task. By rollouts, K continuations from its end are written by the policy:
@@ -53,14 +53,14 @@ EXACT = "exact"
 
 
 class StepLabels(NamedTuple):
-    """By kind of labels, R seeds each."""
+    """Results by kind of labels, for R seeds each."""
 
     same: dict[str, Floats]  # [R], the share of all steps on which they agree with the exact ones
     lost: dict[str, Floats]  # [R], the share of right steps that they call wrong
     kept: dict[str, Floats]  # [R], the share of wrong steps that they call right
     right: dict[str, Floats]
-    """Labels, verifier or one sample → [R], the share of right answers among those that a judge
-    takes which has learned them."""
+    """Labels, verifier or one sample → [R], the share of correct answers among those that a judge
+    with these labels selects."""
 
 
 def run(seeds: int = 3, first: int = 0, **sizes: Any) -> StepLabels:
@@ -110,7 +110,7 @@ def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) 
 
 
 def measurements(found: StepLabels) -> dict[str, float]:
-    """The mean of each share over the seeds, and the difference of the best of 16 from that of the
+    """The mean of each share over the seeds, and the difference in best-of-16 accuracy from the
     judge with exact labels; ± is half of the 95 % interval over the seeds."""
     shares = {
         **{f"{name}: agree": each for name, each in found.same.items()},
@@ -131,8 +131,8 @@ def measurements(found: StepLabels) -> dict[str, float]:
 
 
 def draw(found: StepLabels) -> Figure:
-    """Left: how often labels by rollouts agree with exact ones. Right: right answers among the best
-    of 16 by a judge that has learned them. A dot is a seed."""
+    """Left: how often labels by rollouts agree with exact ones. Right: best-of-16 accuracy with a
+    judge trained on them. A dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 

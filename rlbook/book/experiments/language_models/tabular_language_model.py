@@ -1,5 +1,5 @@
-"""A language model that is a table: three tokens, three steps, 27 completions, and the best policy
-against a KL penalty in closed form.
+"""A tabular language model: three tokens, three steps, 27 completions, and the optimal policy under
+a KL penalty in closed form.
 
     π*(y) = π_ref(y) exp(r(y) / β) / Z            y: a completion of three tokens
 
@@ -72,7 +72,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def writing(reward: Array) -> TabularMDP:
-    """The task: an action writes a token, and the third one is paid what the completion is worth.
+    """The task: an action appends a token, and after the third one the completion is rewarded.
 
     Args:
         reward: r [27], in reward units.
@@ -85,7 +85,7 @@ def writing(reward: Array) -> TabularMDP:
 
 
 def rewards(seed: int) -> Array:
-    """What each completion is worth: [27], uniform in [0, 1]."""
+    """The reward of each completion: [27], uniform in [0, 1]."""
     return rng_for(seed, "environment").random(len(COMPLETIONS))
 
 
@@ -103,8 +103,7 @@ def optimum(reference: Array, reward: Array, beta: float) -> Array:
 def fixed_point(
     reference: Array, reward: Array, beta: float, estimator: str, steps: int = 50_000
 ) -> Array:
-    """Where exact gradients of the reward and of the penalty cancel, for a penalty as a term of the
-    loss: [27].
+    """The point where the exact gradients of the reward and of a penalty in the loss cancel: [27].
 
     Args:
         reference: π_ref, [S, A].
@@ -142,8 +141,7 @@ def table(run: Run) -> Array:
 
 @cache
 def reference_run(seed: int) -> Run:
-    """What stands for the model before post-training: some rounds of REINFORCE on another
-    reward."""
+    """The model before post-training: some rounds of REINFORCE on another reward."""
     return rlbook.train(
         "reinforce",
         writing(2 * rewards(seed + 1_000)),
@@ -158,8 +156,8 @@ def reference_run(seed: int) -> Run:
 
 
 def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pairs:
-    """Pairs of completions, drawn from π_ref [27], of which a judge finds one better: P(y ≻ y') =
-    σ(r(y) - r(y')).
+    """Pairs of completions, sampled from π_ref [27], with a preference: P(y ≻ y') = σ(r(y) -
+    r(y')).
 
     DPO's optimum is π* if preferences come about like this. Where the larger reward wins every
     time, no finite policy is the optimum.
@@ -178,7 +176,7 @@ def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pair
 def learn_policy(
     name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 40_000
 ) -> Array:
-    """What a learner makes of the task: the probabilities of the completions, [27].
+    """The completion probabilities of a trained learner: [27].
 
     Args:
         name: one of `LEARNERS`.
@@ -229,7 +227,7 @@ class CompletionDistances:
 def run(
     seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNERS)
 ) -> dict[str, CompletionDistances]:
-    """All learners, each with every β and seed."""
+    """Trains all learners, each with every β and seed."""
     return {name: _learn(name, range(first, first + seeds)) for name in names}
 
 

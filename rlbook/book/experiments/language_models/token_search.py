@@ -1,5 +1,5 @@
-"""Searching before writing, three ways at the same budget: a tree of tokens, the best of n
-completions, and the vote of n.
+"""Inference-time search at the same budget, in three ways: a tree of tokens, best-of-n, and a vote
+among n.
 
 A small model is trained until it is right about every second time: on sums by PPO, which also
 trains a critic; on reasoning by cloning. A value of finished and unfinished texts is learned from
@@ -62,21 +62,22 @@ TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sums": ("ppo", "Addition-v0", PPO | {"steps": 20_000}),
     "reasoning": ("sft", "Reasoning-v0", CLONING),
 }
-"""Name → what trains the model, where, and how."""
+"""Name → the training of the model: environment and settings."""
 LEARNED = 0.5
-"""A model of which less is right, greedily, is left out of the means: there is nothing in it to
+"""A model with a lower greedy accuracy is left out of the means, because it has learned nothing to
 search for."""
 SAMPLES = SIMULATIONS = (1, 2, 4, 8, 16)
 LEARNED_FROM = {"sums": (1_000, 4), "reasoning": (500, 4)}
-"""Training prompts, and completions of each, that the value learns from."""
+"""The number of training prompts, and of completions for each, that the value learns from."""
 PROMPTS = 512
 SEARCHED = {"sums": 512, "reasoning": 128}
-"""How many trees are grown for, which takes a search at each token."""
+"""The number of trees grown, which takes a search at each token."""
 
 
 @dataclass(frozen=True)
 class SearchReturns:
-    """Of one task, by method ("best of n, critic", "majority", "mcts, verifier", "greedy")."""
+    """The results of one task, by method ("best of n, critic", "majority", "mcts, verifier",
+    "greedy")."""
 
     tokens: dict[str, Floats]  # [budgets], read for a prompt, mean over the seeds
     accuracy: dict[str, Floats]  # [budgets, P], share of the seeds that got each prompt right
@@ -85,13 +86,13 @@ class SearchReturns:
 
 
 def model(task: str, seed: int) -> rlbook.Run:
-    """The model that everything is done with."""
+    """The model used in the whole experiment."""
     algorithm, env, settings = TASKS[task]
     return rlbook.train(algorithm, env, seed=seed, **settings)
 
 
 def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
-    """What texts of this model are worth, learned from what it writes to training prompts."""
+    """A learned value of texts for this model, trained on its completions of training prompts."""
     agent: Any = run.agent
     prompts, each = LEARNED_FROM[task]
     starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts)
@@ -116,8 +117,8 @@ def try_methods(
     trees: int = PROMPTS,
     seed: int = 0,
 ) -> dict[str, list[tuple[float, Floats]]]:
-    """Everything with one model: method → for each budget, the tokens read for a prompt and what
-    each prompt [P] was paid."""
+    """All methods with one model: method → for each budget, the tokens read per prompt and the
+    reward of each prompt [P]."""
     agent: Any = run.agent
     recipe = run.request.recipe.for_evaluation()
     greedy = rlbook.evaluate(run, episodes=prompts, seed=seed)
@@ -155,7 +156,7 @@ def try_methods(
 
 
 def _nothing(folder: object) -> Any:
-    raise AssertionError("no judge here is a run")
+    raise AssertionError("no run of a judge is available here")
 
 
 def _prompt_tokens(samples: SampledCompletions) -> float:
@@ -163,7 +164,7 @@ def _prompt_tokens(samples: SampledCompletions) -> float:
 
 
 def _first(samples: SampledCompletions, n: int) -> tuple[SampledCompletions, NDArray[np.int64]]:
-    """The first n completions of each prompt, and which rows they are [P, n]."""
+    """The first n completions of each prompt, and their rows [P, n]."""
     rows = samples.choices(SAMPLES[-1])[:, :n]
     flat = rows.ravel()
     part = SampledCompletions(
@@ -188,7 +189,7 @@ def _majority_vote(samples: SampledCompletions, n: int) -> tuple[float, Floats]:
 def run(
     seeds: int = 3, first: int = 0, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS
 ) -> dict[str, SearchReturns]:
-    """Task → everything, over several models."""
+    """Task → all results, over several models."""
     return {
         task: _stack_models([_of_seed(task, seed, prompts) for seed in range(first, first + seeds)])
         for task in tasks
@@ -217,8 +218,8 @@ def _stack_models(each: list[dict[str, list[tuple[float, Floats]]]]) -> SearchRe
 
 
 def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
-    """The share of right answers at the largest budget, and half of its 95 % interval; the budget
-    stands in the name."""
+    """The accuracy at the largest budget, and half of its 95 % interval; the budget is part of the
+    name."""
     numbers: dict[str, float] = {}
     for task, each in found.items():
         numbers[f"{task}, models left out"] = float(each.left_out)
@@ -232,8 +233,8 @@ def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
 
 
 def draw(found: dict[str, SearchReturns]) -> Figure:
-    """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed
-    lines know the right answer."""
+    """Accuracy over the budget, one panel per task; bars are 95 % intervals over prompts, dashed
+    lines use the correct answer."""
     from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import is_narrow, new_figure
 

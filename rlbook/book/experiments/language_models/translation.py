@@ -1,5 +1,5 @@
-"""A small translation by an encoder-decoder: words of 3 to 8 letters, which it learns to write
-backwards, or in the order of the alphabet.
+"""A small translation task for an encoder-decoder: words of 3 to 8 letters, which it learns to
+reverse or to sort alphabetically.
 
     found = run(runs=1)
     found.accuracy["reverse"]                # [R, reports], share of held-out words that are right
@@ -64,7 +64,7 @@ class Translations:
 
 
 class PeekingLayer(DecoderLayer):
-    """A decoder's layer without the causal mask, which is a mistake."""
+    """A decoder layer without the causal mask, which is a bug."""
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         x = self.self_attn_layer_norm(x + self.self_attn(x))
@@ -96,7 +96,8 @@ def run(runs: int = 1, seed: int = 10) -> Translations:
 
 
 def train_translator(name: str, seed: int) -> tuple[EncoderDecoder, list[float], list[float]]:
-    """A variant's model, with its accuracy on held-out words and its loss at each report."""
+    """Trains a variant's model; returns its accuracy on held-out words and its loss at each
+    report."""
     task, positions, causal = VARIANTS[name]
     model, data = new_translator(positions, causal, seed), torch_generator(rng_for(seed, "data"))
     held_out = draw_pairs(task, 256 * HELD_OUT, torch_generator(rng_for(seed, "held out")), True)
@@ -123,7 +124,7 @@ def learning_rate_factor(step: int) -> float:
 
 
 def new_translator(positions: bool, causal: bool, seed: int) -> EncoderDecoder:
-    """A model with new weights."""
+    """A model with random weights."""
     sizes = EncoderDecoderSizes(
         vocabulary=FIRST + LETTERS,
         width=WIDTH,
@@ -145,7 +146,7 @@ def new_translator(positions: bool, causal: bool, seed: int) -> EncoderDecoder:
 def draw_pairs(
     task: str, count: int, generator: torch.Generator, held_out: bool
 ) -> tuple[Tensor, Tensor]:
-    """Words [B, 8] and what should come of them [B, 9], END after it, both filled up with PAD.
+    """Words [B, 8] and their targets [B, 9], END after each, both padded with PAD.
 
     Of `count` words those remain that are held out, or those that are not: B is random. A word is
     held out if the sum of its tokens is divisible by `HELD_OUT`.
@@ -159,7 +160,7 @@ def draw_pairs(
 
 
 def targets_of(task: str, source: Tensor, length: Tensor) -> Tensor:
-    """The right answers [B, 9] to words [B, 8] of `length` [B, 1] letters."""
+    """The correct outputs [B, 9] for words [B, 8] of `length` [B, 1] letters."""
     place = torch.arange(LONGEST)
     if task == "reverse":
         letters = source.gather(1, (length - 1 - place).clamp(min=0))
@@ -170,7 +171,7 @@ def targets_of(task: str, source: Tensor, length: Tensor) -> Tensor:
 
 
 def share_right(model: EncoderDecoder, source: Tensor, target: Tensor) -> float:
-    """The share of words [B, 8] that are written as in `target` [B, 9], every letter and END."""
+    """The share of words [B, 8] whose output equals `target` [B, 9], every letter and END."""
     written = translate_greedy(
         model, source, start=START, end=END, pad=PAD, max_new_tokens=target.shape[1]
     )
@@ -184,7 +185,7 @@ def encode_word(word: str) -> Tensor:
 
 
 def translate(model: EncoderDecoder, word: str) -> str:
-    """What the model makes of a word."""
+    """The model's output for a word."""
     ids = translate_greedy(
         model, encode_word(word), start=START, end=END, pad=PAD, max_new_tokens=LONGEST + 1
     )
@@ -192,12 +193,12 @@ def translate(model: EncoderDecoder, word: str) -> str:
 
 
 def right_answer(name: str, word: str) -> str:
-    """What a variant should make of a word."""
+    """The correct output of a variant for a word."""
     return word[::-1] if VARIANTS[name][0] == "reverse" else "".join(sorted(word))
 
 
 def cross_attention(model: EncoderDecoder, source: str, target: str) -> NDArray[np.float64]:
-    """Which letters of the source the decoder's last layer reads for each letter that it writes:
+    """The letters of the source to which the decoder's last layer attends at each output letter:
     [H, n, m], each row sums to 1."""
     heard: list[Tensor] = []
     layer = model.decoder.layers[-1]
@@ -216,15 +217,15 @@ def cross_attention(model: EncoderDecoder, source: str, target: str) -> NDArray[
 
 
 def measurements(found: Translations) -> dict[str, float]:
-    """Share of held-out words that are right at the end, means of the runs; and the last loss of
-    the model that peeks, in nats a token."""
+    """The final share of correct held-out words, means over the runs; and the final loss of the
+    model without the causal mask, in nats per token."""
     numbers = {f"{name}: right": float(rows[:, -1].mean()) for name, rows in found.accuracy.items()}
     peeking = "reverse, no causal mask"
     return numbers | {f"{peeking}: training loss": float(found.loss[peeking][:, -1].mean())}
 
 
 def draw(found: Translations) -> Figure:
-    """Accuracy against steps, and where the decoder looks while it reverses a word and sorts it."""
+    """Accuracy over steps, and the decoder's attention while it reverses a word and sorts it."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure, words
 

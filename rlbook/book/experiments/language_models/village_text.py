@@ -143,7 +143,7 @@ def village() -> list[list[str]]:
 
 
 def compose(seed: int = SEED, count: int = SENTENCES) -> list[str]:
-    """Sentences in small letters, each a line of words with blanks between them."""
+    """Sentences in small letters, one per line, with spaces between the words."""
     rng = np.random.default_rng(seed)
     return [_about_people(rng) if rng.random() < 0.65 else _about_things(rng) for _ in range(count)]
 

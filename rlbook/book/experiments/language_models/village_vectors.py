@@ -1,4 +1,4 @@
-"""Word vectors of the village's text: how many analogies between people come out, and a picture.
+"""Word vectors of the village's text: how many analogies between people are solved, and a picture.
 
     found = run(5)
     found.vectors.analogy("man", "king", "woman")        [("queen", 0.97)]
@@ -20,7 +20,7 @@ from rlbook.llm.tokenizers.word_vectors import MODELS, WordVectors, train_word_v
 
 
 class VillageVectors(NamedTuple):
-    """What was learned."""
+    """The learned vectors and their accuracy."""
 
     vectors: WordVectors  # of the first seed's skip-gram
     right: dict[str, NDArray[np.float64]]  # model → [seeds], the share of analogies that come out
@@ -39,7 +39,7 @@ def run(seeds: int = 5, *, first: int = 0) -> VillageVectors:
 
 
 def analogies_right(vectors: WordVectors) -> float:
-    """The share of the 84 analogies whose word is the nearest one."""
+    """The share of the 84 analogies whose nearest word is the right one."""
     found = [
         vectors.analogy(one[sex], one[1 - sex], other[sex])[0][0] == other[1 - sex]
         for one, other in permutations(COUPLES, 2)
@@ -49,14 +49,15 @@ def analogies_right(vectors: WordVectors) -> float:
 
 
 def in_the_plane(vectors: WordVectors, words: list[str]) -> NDArray[np.float64]:
-    """The vectors of some words along their two directions of largest variance: [len(words), 2]."""
+    """Some words' vectors projected on their two directions of largest variance: [len(words),
+    2]."""
     rows = np.stack([vectors[word] for word in words])
     _, _, directions = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     return (rows - rows.mean(0)) @ directions[:2].T
 
 
 def measurements(found: VillageVectors) -> dict[str, float]:
-    """The share of right analogies over the seeds, in per cent."""
+    """The share of solved analogies over the seeds, in per cent."""
     return {
         f"{model.replace('-', ' ')}: {name}": round(100 * float(value), 1)
         for model, share in found.right.items()
@@ -65,7 +66,7 @@ def measurements(found: VillageVectors) -> dict[str, float]:
 
 
 def draw(found: VillageVectors) -> Figure:
-    """Left, words of every kind; right, the couples, with a line from him to her."""
+    """Left, words of every kind; right, the couples, with a line from husband to wife."""
     from rlbook.book.figures.axes import curve_colour
     from rlbook.plots.figure import new_figure
 

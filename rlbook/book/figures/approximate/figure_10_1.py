@@ -22,7 +22,7 @@ from rlbook.plots.figure import new_figure, words
 
 POSITIONS, SPEEDS = np.linspace(-1.2, 0.5, 40), np.linspace(-0.07, 0.07, 40)
 EARLY = 428
-"""Steps after which the first picture is taken, in the first episode."""
+"""The number of steps after which the first picture is taken, in the first episode."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CostsToGo:
 
 
 def run(seed: int = 0, episodes: Sequence[int] = (12, 104, 1000), alpha: float = 0.3) -> CostsToGo:
-    """One run, looked at after these episodes and early in the first."""
+    """One run, evaluated after these episodes and early in the first."""
     costs, lengths = {}, []
     for agent, interaction in drive(seed, max(episodes), 100_000, alpha=alpha):
         if interaction.steps == EARLY:
@@ -53,7 +53,7 @@ def cost_to_go(agent: SemiGradientSarsa) -> np.ndarray:
 
 
 def measurements(result: CostsToGo) -> dict[str, float]:
-    """The highest cost at each time, and how long the first and the last episodes are."""
+    """The highest cost at each time, and the lengths of the first and the last episodes."""
     highest = {f"{when}, highest cost": float(costs.max()) for when, costs in result.costs.items()}
     last = {"steps, last 100 episodes": float(result.lengths[-100:].mean())}
     return highest | {"steps of the first episode": float(result.lengths[0])} | last

@@ -1,5 +1,5 @@
-"""Figure 10.4: n-step semi-gradient SARSA on the mountain: how soon it learns, for each step size
-and each n.
+"""Figure 10.4: n-step semi-gradient SARSA on mountain car: how quickly it learns, for each step
+size and each n.
 
 As in figure 7.2, something in between is best: n = 4 learns sooner than n = 1, with a smaller step
 size. The few runs of the picture do not tell n = 4 from n = 8; over 16 runs they do not differ
@@ -58,7 +58,7 @@ def _steps(seed: int, episodes: int, n: int, alpha: float) -> float:
 
 
 def measurements(result: MountainCarSteps) -> dict[str, float]:
-    """The fewest steps of each n, and the step size that takes them."""
+    """The smallest number of steps for each n, and its step size."""
     numbers = {}
     for n, curve in result.steps.items():
         alpha = min(curve, key=lambda alpha: curve[alpha].mean())

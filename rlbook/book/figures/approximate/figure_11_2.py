@@ -37,4 +37,6 @@ def measurements(result: WeightHistory) -> dict[str, float]:
 
 def draw(result: WeightHistory) -> Figure:
     """Steps beside sweeps."""
-    return picture(result, "semi-gradient off-policy TD", "the same in the mean", with_errors=False)
+    return picture(
+        result, "semi-gradient off-policy TD", "the same in expectation", with_errors=False
+    )

@@ -37,4 +37,4 @@ def measurements(result: WeightHistory) -> dict[str, float]:
 
 def draw(result: WeightHistory) -> Figure:
     """Steps beside sweeps, with both errors."""
-    return picture(result, "TDC", "TDC in the mean", with_errors=True)
+    return picture(result, "TDC", "TDC in expectation", with_errors=True)

@@ -1,5 +1,5 @@
-"""Figure 9.1: gradient Monte Carlo with ten groups of states: what a function with ten steps can
-say of a thousand values.
+"""Figure 9.1: gradient Monte Carlo with ten groups of states: a step function fitted to a thousand
+values.
 
 Within a group all states have one value, near the mean of the true ones, weighted by the time spent
 in each. That is why the outermost groups bend towards the middle: in the leftmost one, walks are
@@ -52,8 +52,8 @@ def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> StateAggr
 
 
 def best(result: StateAggregationValues) -> np.ndarray:
-    """[10]: what Monte Carlo tends to, the mean of V in each group by the time spent in each
-    state."""
+    """[10]: the limit of Monte Carlo, the mean of V in each group weighted by the time spent in
+    each state."""
     weighted = (result.time * result.exact).reshape(GROUPS, -1).sum(axis=1)
     return weighted / result.time.reshape(GROUPS, -1).sum(axis=1)
 

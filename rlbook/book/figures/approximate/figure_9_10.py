@@ -59,8 +59,8 @@ def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4
 
 
 def measurements(result: TilingErrors) -> dict[str, float]:
-    """√VE at the end, the mean over the last 100 episodes, and the least that one tiling could
-    have."""
+    """√VE at the end, the mean over the last 100 episodes, and the smallest possible error of one
+    tiling."""
     last = {
         f"{name}, √VE, last 100 episodes": float(errors[:, -100:].mean())
         for name, errors in result.errors.items()

@@ -1,5 +1,5 @@
-"""Figure 9.2: semi-gradient TD with groups of states: where it comes to, and n-step TD for each
-step size and each n.
+"""Figure 9.2: semi-gradient TD with groups of states: its limit, and n-step TD for each step size
+and each n.
 
 On the left ten groups: TD's values are further from the true ones than Monte Carlo's (figure 9.1),
 since each target contains a value that is a compromise already. On the right twenty groups, and the
@@ -35,7 +35,7 @@ ALPHAS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 LENGTHS = tuple(2**k for k in range(10))
 EPISODES = 10
 FAR = 0.62
-"""A curve that is so far above the chart is not followed to larger step sizes."""
+"""A curve this far above the chart is not continued to larger step sizes."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _error(
 
 
 def measurements(result: GroupedTDValues) -> dict[str, float]:
-    """How flat TD's ten values are, and the lowest error of each n."""
+    """The range of TD's ten values, and the lowest error of each n."""
     ends = {
         "TD, V of the first group": float(result.values[0]),
         "TD, V of the last group": float(result.values[-1]),
@@ -108,7 +108,7 @@ def draw(result: GroupedTDValues) -> Figure:
         linewidth=1.5,
         label="semi-gradient TD(0), 10 groups",
     )
-    left.set_title("where TD comes to", **words(fontsize=11, pad=22))
+    left.set_title("TD's limit", **words(fontsize=11, pad=22))
     left.set_xlim(1, LENGTH)
     legend(left, loc="upper left")
     draw_sweep(right, result.errors, "n", "n-step TD, 20 groups", wide=4.5)

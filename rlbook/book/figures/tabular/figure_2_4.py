@@ -1,4 +1,4 @@
-"""Figure 2.4: choosing by an upper confidence bound.
+"""Figure 2.4: action selection by an upper confidence bound.
 
 UCB first pulls each machine once, in random order. At step 11 it takes the one that paid most,
 which explains the spike; then that one's bound has shrunk, and others are tried. Afterwards it

@@ -1,5 +1,5 @@
-"""Figure 2.5: gradient bandits with and without a baseline, where the means lie around 4 in place
-of 0.
+"""Figure 2.5: gradient bandits with and without a baseline, where the means lie around 4 instead of
+0.
 
 Without a baseline every reward is a large positive number, so whatever is pulled is made more
 likely, and the learner settles before it knows. With the mean reward as the baseline the height of
@@ -16,7 +16,7 @@ from rlbook.algorithms.tabular.bandit import BanditConfig
 from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
 
 MEAN = 4.0
-"""Around which the means of the machines are drawn, in reward units."""
+"""The centre of the machines' means, in reward units."""
 
 
 def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:

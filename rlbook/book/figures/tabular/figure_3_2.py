@@ -1,4 +1,4 @@
-"""Figure 3.2: random moves on a 5 × 5 grid, γ = 0.9. What each cell is worth, exactly.
+"""Figure 3.2: random moves on a 5 × 5 grid, γ = 0.9: the exact value of each cell.
 
 A is worth less than the 10 that leaving it pays, since it leads to the lower edge, where bumps cost
 1. B is worth more than its 5.

@@ -1,4 +1,4 @@
-"""Figure 3.5: the best that can be done on the 5 × 5 grid, γ = 0.9: V*, and every best move.
+"""Figure 3.5: the optimal solution of the 5 × 5 grid, γ = 0.9: V*, and every optimal move.
 
 Source: Sutton & Barto 2018, example 3.8, figure 3.5.
 """
@@ -16,7 +16,7 @@ from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
 from rlbook.plots.figure import new_figure
 
 TIE = 1e-9
-"""Moves this close in value, in reward units, are equally good."""
+"""The difference in value, in reward units, up to which moves are equally good."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def run() -> OptimalGridValues:
 
 
 def measurements(result: OptimalGridValues) -> dict[str, float]:
-    """The values of A and B, and in how many cells several moves are best."""
+    """The values of A and B, and the number of cells with several optimal moves."""
     several = int(np.count_nonzero(result.moves.sum(axis=2) > 1))
     return {
         "value of A": float(result.values[0, 1]),

@@ -1,5 +1,5 @@
 """Figure 4.1: iterative policy evaluation on a 4 × 4 grid. Values of random moves after k sweeps,
-and what is greedy by them.
+and the greedy policy for them.
 
 After three sweeps the greedy policy is already the best one.
 
@@ -21,9 +21,9 @@ from rlbook.envs.gridworlds.gridworld import GridWorld
 from rlbook.plots.figure import is_narrow, new_figure, words
 
 SWEEPS = (0, 1, 2, 3, 10, None)
-"""None: until nothing changes any more."""
+"""The numbers of sweeps; None: until convergence."""
 TIE = 1e-9
-"""Moves this close in value, in reward units, are equally good."""
+"""The difference in value, in reward units, up to which moves are equally good."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def _values_after(sweeps: int | None) -> np.ndarray:
 
 
 def measurements(result: EvaluationSweeps) -> dict[str, float]:
-    """Values of the cells on the upper edge after k sweeps, and when the greedy policy is optimal
-    first."""
+    """Values of the cells on the upper edge after k sweeps, and when the greedy policy first
+    becomes optimal."""
     _, one, two, three, ten, limit = result.values[:, 0]
     return {
         "sweep 1, beside the corner": float(one[1]),
@@ -78,8 +78,7 @@ def measurements(result: EvaluationSweeps) -> dict[str, float]:
 
 
 def draw(result: EvaluationSweeps) -> Figure:
-    """A row for values and one for moves, and a column for each number of sweeps; or the other way
-    round."""
+    """A row for values and one for moves, and a column for each number of sweeps; or transposed."""
     figure = new_figure(11.6, 4.5, narrow_height=2.2 * len(SWEEPS))
     axes = figure.subplots(len(SWEEPS), 2).T if is_narrow() else figure.subplots(2, len(SWEEPS))
     span = (float(result.values.min()), 0.0)

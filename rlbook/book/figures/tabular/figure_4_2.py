@@ -1,5 +1,5 @@
-"""Figure 4.2: Jack's car rental by policy iteration. The policies on the way, from never driving a
-car to the best, and its values.
+"""Figure 4.2: Jack's car rental by policy iteration. The sequence of policies, from never moving a
+car to the optimal one, and its values.
 
 Source: Sutton & Barto 2018, example 4.2, figure 4.2. The policies are the book's; its Poisson sums
 are not cut off here.
@@ -35,7 +35,7 @@ class CarRentalPolicies:
 
 
 def run() -> CarRentalPolicies:
-    """Policy iteration from the policy that moves nothing."""
+    """Policy iteration from the policy that moves no cars."""
     env = CarRental()
     model = env.model()
     planner = PolicyIteration(TabularEnv(model), PolicyIteration.Config(gamma=GAMMA))
@@ -52,7 +52,7 @@ def run() -> CarRentalPolicies:
 
 
 def measurements(result: CarRentalPolicies) -> dict[str, float]:
-    """How many improvements it took, and values of the best policy, in dollars."""
+    """The number of improvements, and values of the optimal policy, in dollars."""
     best = result.moved[-1]
     return {
         "improvements": float(len(result.moved) - 1),
@@ -65,7 +65,7 @@ def measurements(result: CarRentalPolicies) -> dict[str, float]:
 
 
 def draw(result: CarRentalPolicies) -> Figure:
-    """A panel a policy, with lines around equal numbers of cars; then the values as a surface."""
+    """A panel per policy, with lines around equal numbers of cars; then the values as a surface."""
     figure = new_figure(10.2, 6.9, narrow_height=18.0)
     places = iter(figure.add_gridspec(*((6, 1) if is_narrow() else (2, 3))))
     for number, policy in enumerate(result.moved[:5]):
@@ -105,7 +105,7 @@ def _draw_policy(axes: Axes, policy: np.ndarray, title: str) -> None:
 
 
 def _draw_number(axes: Axes, region: np.ndarray, text: str) -> None:
-    """In the cell of the region that is furthest from its edge."""
+    """Places a region's number in its cell furthest from the edge."""
     depth, within = np.zeros(region.shape, dtype=int), np.pad(region, 1)
     while within.any():
         depth += within[1:-1, 1:-1]

@@ -1,5 +1,4 @@
-"""Figure 4.3: the gambler, p = 0.4. Value iteration's sweeps, and every stake that is best in the
-end.
+"""Figure 4.3: the gambler, p = 0.4. Value iteration's sweeps, and every optimal stake.
 
 Many stakes are equally good up to rounding, so there are many best policies; the figure marks all
 of them, and of each capital the smallest, which is what the book draws.
@@ -23,9 +22,9 @@ from rlbook.plots.figure import is_narrow, new_figure
 
 HEADS = 0.4
 SHOWN = (1, 2, 3, 32)
-"""Sweeps drawn beside the last."""
+"""The sweeps drawn besides the last."""
 TIE = 1e-9
-"""Stakes whose chances of winning differ by no more are equally good."""
+"""The difference in winning probability up to which stakes are equally good."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class GamblerSolution:
 
 
 def run() -> GamblerSolution:
-    """Value iteration in place, until it stands to 1e-12."""
+    """Value iteration in place, until it converges to within 1e-12."""
     stakes = gambler_stakes()
     sweeps = {
         count: _planner(sweep="gauss-seidel", tolerance=0.0, max_sweeps=count).values()[1:TARGET]
@@ -76,7 +75,7 @@ def measurements(result: GamblerSolution) -> dict[str, float]:
 
 
 def _only(best: np.ndarray) -> float:
-    """The stake that is best; NaN where several are."""
+    """The optimal stake; NaN if several are optimal."""
     return float(best.argmax() + 1) if best.sum() == 1 else float("nan")
 
 

@@ -1,4 +1,4 @@
-"""Figure 5.1: what blackjack is worth to a player who sticks on 20 and 21 only, by Monte Carlo
+"""Figure 5.1: the values of blackjack for a player who sticks only on 20 and 21, by Monte Carlo
 prediction.
 
 After 10 000 games the values of hands with a usable ace are rough still, since such hands are
@@ -40,7 +40,7 @@ class BlackjackValues:
 
 
 def run(seed: int = 0, episodes: int = 500_000) -> BlackjackValues:
-    """The first fiftieth of `episodes`, and all of them."""
+    """Runs the first fiftieth of `episodes`, and all of them."""
     model, values, visits = blackjack_model(), {}, {}
     config = MCPredictionConfig(gamma=1.0, policy=tuple(STICK_ON_20.tolist()))
     # the longer run begins as the shorter one does
@@ -54,12 +54,12 @@ def run(seed: int = 0, episodes: int = 500_000) -> BlackjackValues:
 
 
 def hands(table: np.ndarray) -> np.ndarray:
-    """[2, 10, 10] of a table [S]."""
+    """A table [S] as [2, 10, 10] hands."""
     return table.reshape(SHAPE)[12:22, 1:].transpose(2, 0, 1)
 
 
 def scores(result: BlackjackValues, games: int) -> np.ndarray:
-    """How far V is from the exact values in standard errors, of the hands met 30 times or more:
+    """The distance of V from the exact values in standard errors, for hands met at least 30 times:
     [hands].
 
     A game pays -1, 0 or 1, so that its variance is at most 1 - V²; N games leave a standard error
@@ -71,8 +71,8 @@ def scores(result: BlackjackValues, games: int) -> np.ndarray:
 
 
 def measurements(result: BlackjackValues) -> dict[str, float]:
-    """How far V is from the exact values, over the hands the figure shows, in reward units and in
-    standard errors."""
+    """The distance of V from the exact values, over the hands that the figure shows, in reward
+    units and in standard errors."""
     numbers: dict[str, float] = {}
     for games, values in result.values.items():
         for ace, name in enumerate(ACES):

@@ -46,7 +46,7 @@ class ImportanceSamplingEstimates:
 
 
 def run(seed: int = 0, runs: int = 100, episodes: int = 10_000) -> ImportanceSamplingEstimates:
-    """Both weightings see the same games."""
+    """Both kinds of weighting, on the same games."""
     model = blackjack_model()
     model = model.with_initial(np.eye(model.num_states)[HAND])
     estimates = {}
@@ -79,8 +79,8 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 10_000) -> ImportanceSam
 
 
 def moment(model: TabularMDP, power: int) -> float:
-    """E[ρ² G^power] of a game that coin flips play from the hand: the values of the policy, where
-    each step counts π / b = 2 times.
+    """E[ρ² G^power] of a game from this hand played by coin flips: the values of the policy, where
+    each step is weighted by π / b = 2.
 
     E[ρ² x] = Σ b (π/b)² x = Σ π (π/b) x, and only the last step pays. No game has more than 21
     steps.
@@ -107,7 +107,7 @@ def square_errors(result: ImportanceSamplingEstimates) -> dict[str, np.ndarray]:
 
 
 def measurements(result: ImportanceSamplingEstimates) -> dict[str, float]:
-    """Mean square errors after 10, 100, ... games, what theory says of them, and the exact value;
+    """Mean square errors after 10, 100, ... games, their theoretical values, and the exact value;
     in reward units (squared)."""
     numbers = {"exact value": result.exact}
     for name, errors in square_errors(result).items():

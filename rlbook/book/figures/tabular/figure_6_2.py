@@ -43,7 +43,7 @@ class BatchErrors:
 
 
 def run(seed: int = 0, runs: int = 100, episodes: int = 100) -> BatchErrors:
-    """Each run is a walker with its own seed; TD and Monte Carlo see the same walks."""
+    """Each run has its own seed; TD and Monte Carlo see the same walks."""
     in_batches = TDPredictionConfig(
         gamma=1.0, alpha=Constant(1.0), initial_value=BEFORE, batch=True, tolerance=1e-5
     )
@@ -79,8 +79,8 @@ def _errors(kind: type, config: TableConfig, seed: int, runs: int, episodes: int
 
 
 def measurements(result: BatchErrors) -> dict[str, float]:
-    """Mean errors with their standard errors over runs, and after how many of the counts of
-    episodes TD was the better one."""
+    """Mean errors with their standard errors over runs, and the number of episode counts at which
+    TD is better."""
     numbers: dict[str, float] = {}
     for name, errors in result.batch.items():
         numbers[f"batch {name}, error at the end"] = float(errors[:, -1].mean())

@@ -1,5 +1,5 @@
-"""Figure 6.3: SARSA, Q-learning and expected SARSA beside a cliff, for each step size: while they
-learn, and after a long time.
+"""Figure 6.3: SARSA, Q-learning and expected SARSA beside a cliff, for each step size: during
+learning, and in the long run.
 
 What the cliff teaches does not depend on chance once the policy is fixed, so expected SARSA may
 take α = 1; SARSA's targets vary with the action that is drawn next, and it needs a small α to
@@ -25,7 +25,7 @@ from rlbook.plots.figure import is_narrow, words
 
 ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
 INTERIM = 100
-"""Episodes that interim performance is averaged over."""
+"""The number of episodes for interim performance."""
 MARKERS = {"SARSA": "v", "Q-learning": "s", "Expected SARSA": "x"}
 
 
@@ -65,7 +65,7 @@ def _means(
 
 
 def measurements(result: StepSizePerformance) -> dict[str, float]:
-    """How much the step size matters in the long run, and by how much expected SARSA leads SARSA,
+    """How much the step size matters in the long run, and the lead of expected SARSA over SARSA,
     over all step sizes."""
     expected, sarsa = (result.asymptotic[name].mean(axis=1) for name in ("Expected SARSA", "SARSA"))
     lead = result.interim["Expected SARSA"].mean(axis=1) - result.interim["SARSA"].mean(axis=1)
@@ -85,7 +85,7 @@ def measurements(result: StepSizePerformance) -> dict[str, float]:
 
 
 def draw(result: StepSizePerformance) -> Figure:
-    """Dashed while learning, solid in the long run."""
+    """Dashed during learning, solid in the long run."""
     figure, axes = labelled_figure(7.0, 5.6, "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
     titles = (

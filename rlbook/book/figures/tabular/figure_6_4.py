@@ -37,10 +37,10 @@ from rlbook.plots.figure import new_figure, words
 ALPHA = 0.5
 NAMES = ("SARSA", "Q-learning")
 LAST = 100
-"""Episodes that count as what has been learned."""
+"""The number of final episodes that measure what has been learned."""
 CLIFF = (150, 152, 156)
 SMOOTH = 10
-"""Episodes to a point of a curve."""
+"""The number of episodes per point of a curve."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> CliffReturns:
 
 def measurements(result: CliffReturns) -> dict[str, float]:
     """Mean sum of rewards of the last 100 episodes with its standard error over runs; the median
-    length of the greedy way, in steps."""
+    length of the greedy path, in steps."""
     numbers: dict[str, float] = {}
     for name in NAMES:
         each = result.returns[name][:, -LAST:].mean(axis=1)
@@ -88,7 +88,7 @@ def measurements(result: CliffReturns) -> dict[str, float]:
 
 
 def draw(result: CliffReturns) -> Figure:
-    """The cliff with the most frequent way of each, and the curves."""
+    """The cliff with each method's most frequent path, and the curves."""
     figure = new_figure(6.6, 6.0)
     top, bottom = figure.subplots(2, 1, height_ratios=[1, 2.0])
     _draw_ways(top, result)
@@ -114,7 +114,7 @@ def draw(result: CliffReturns) -> Figure:
 
 def _draw_ways(axes: Axes, result: CliffReturns) -> None:
     ground = [[(250, 248, 240)] * COLUMNS for _ in range(ROWS)]
-    cells(axes, ground, "The way taken most often without exploring")
+    cells(axes, ground, "The most frequent greedy path")
     for place, name in enumerate(NAMES):
         if result.ways[name]:
             way = np.array(Counter(result.ways[name]).most_common(1)[0][0])

@@ -74,7 +74,7 @@ class LeftShares:
 
 
 def run(seed: int = 0, runs: int = 10_000, episodes: int = 300) -> LeftShares:
-    """An episode of two steps went left."""
+    """For each episode whether it went left, which takes two steps."""
     return LeftShares(
         {name: _share(kind, seed, runs, episodes) for name, kind in LEARNERS.items()}, runs
     )
@@ -108,7 +108,7 @@ def measurements(result: LeftShares) -> dict[str, float]:
 
 
 def draw(result: LeftShares) -> Figure:
-    """Both curves, and what is best with ε = 0.1."""
+    """Both curves, and the optimum for ε = 0.1."""
     figure, axes = labelled_figure(6.6, 4.4, "Episodes", "% left actions from A")
     for place, (name, left) in enumerate(result.left.items()):
         axes.plot(

@@ -1,5 +1,4 @@
-"""Figure 7.4: one episode, and which action values it changes: the last one, the last ten, or all
-of them.
+"""Figure 7.4: which action values one episode changes: the last one, the last ten, or all of them.
 
 An agent comes to the goal of a maze for the first time, and only the goal pays. All action values
 were 0, so SARSA learns about the last action alone. 10-step SARSA learns about the last ten, all by
@@ -33,7 +32,7 @@ from rlbook.plots.colours import INK, PALE, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 
 WAY = "URDDDRRUURRDLLDDRRRUURRUUU"
-"""The agent's moves from the start to the goal; it goes round once."""
+"""The agent's path from the start to the goal; it makes one loop."""
 LEARNERS: dict[str, tuple[type[ControlAgent], dict[str, Any]]] = {
     "SARSA": (Sarsa, {}),
     "10-step SARSA": (NStepSarsa, {"n": 10}),
@@ -54,7 +53,7 @@ class EpisodeChanges:
 
 
 def run() -> EpisodeChanges:
-    """Each learner is given the same episode, step by step."""
+    """Feeds the same episode to each learner, step by step."""
     steps = _episode()
     return EpisodeChanges(
         np.array([steps[0].obs, *(step.next_obs for step in steps)]),
@@ -83,8 +82,8 @@ def _learn(kind: type[ControlAgent], settings: dict[str, Any], steps: list[Step]
 
 
 def measurements(result: EpisodeChanges) -> dict[str, float]:
-    """How many action values each learner changed, and how the first one of the way compares with
-    the last one."""
+    """The number of action values that each learner changed, and the first change on the path
+    relative to the last."""
     counts = {
         f"{name}: action values changed": float(np.count_nonzero(q))
         for name, q in result.changed.items()
@@ -96,7 +95,7 @@ def measurements(result: EpisodeChanges) -> dict[str, float]:
 
 
 def draw(result: EpisodeChanges) -> Figure:
-    """The way, and for each learner the action values that were raised."""
+    """The path, and for each learner the action values that increased."""
     figure = new_figure(9.6, 7.0)
     panels = figure.subplots(2, 2).flat
     way = np.zeros((ROWS * COLUMNS, len(MOVES)))
@@ -109,8 +108,8 @@ def draw(result: EpisodeChanges) -> Figure:
 
 
 def draw_arrows(axes: Axes, result: EpisodeChanges, q: np.ndarray, title: str) -> None:
-    """An arrow for each action value that was raised: within its cell, its area in proportion to
-    the change."""
+    """An arrow for each action value that increased: within its cell, its area in proportion to the
+    change."""
     walls = DynaMaze().grid_walls.reshape(ROWS, COLUMNS)
     cells(axes, [[WALL if wall else FREE for wall in line] for line in walls], title)
     state, action = np.nonzero(q > 0)

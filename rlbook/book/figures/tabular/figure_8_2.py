@@ -27,9 +27,10 @@ from rlbook.plots.figure import words
 PLANNING_STEPS = (0, 5, 50)
 SHORTEST = 14
 LAST = 10
-"""Episodes that count as what has been learned."""
+"""The number of final episodes that measure what has been learned."""
 NEAR = 2 * SHORTEST
-"""Steps within which an episode counts as knowing the way; exploring costs some."""
+"""The number of steps within which an episode counts as having found the path; exploration costs
+some."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def first_near(lengths: np.ndarray) -> int | None:
 
 
 def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
-    """Steps of single episodes, mean over the runs, and the first episode with twice the steps of
-    the shortest path or less."""
+    """The lengths of single episodes, means over the runs, and the first episode within twice the
+    shortest path."""
     numbers: dict[str, float] = {}
     for n, lengths in result.lengths.items():
         means = lengths.mean(axis=0)
@@ -78,7 +79,7 @@ def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
 
 
 def draw(result: DynaEpisodeLengths) -> Figure:
-    """Steps over episodes; the first is left out, as in the book."""
+    """Episode lengths; the first is left out, as in the book."""
     figure, axes = labelled_figure(6.8, 4.6, "Episodes", "Steps per episode")
     for place, (n, lengths) in enumerate(result.lengths.items()):
         name = "0 planning steps (direct RL only)" if n == 0 else f"{n} planning steps"

@@ -29,7 +29,7 @@ def run(seed: int = 0, runs: int = 100, steps: int = 3_000) -> ChangingMazeRewar
 
 def measurements(result: ChangingMazeRewards) -> dict[str, float]:
     """Cumulative reward at the change and at the end, and the share of runs that have found the new
-    way by then."""
+    path by then."""
     numbers: dict[str, float] = {}
     change = min(result.change_at, next(iter(result.rewards.values())).shape[1] - 1)
     for name, rewards in result.rewards.items():

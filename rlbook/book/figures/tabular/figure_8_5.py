@@ -22,9 +22,10 @@ from rlbook.book.figures.standard_error import standard_error
 __all__ = ["ChangingMazeRewards", "draw", "measurements", "run", "shortcut_share"]
 
 OLD_WAY = 16
-"""Steps: who keeps to it reaches the goal 1000 / 16 = 62.5 times in 1000 steps at most."""
+"""The length of the old path: keeping to it reaches the goal at most 1000 / 16 = 62.5 times in 1000
+steps."""
 LAST = 1_000
-"""The last steps, in which it is counted what an agent has found."""
+"""The number of final steps in which the agent's path is determined."""
 
 
 def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> ChangingMazeRewards:
@@ -33,16 +34,16 @@ def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> ChangingMazeRewar
 
 
 def shortcut_share(result: ChangingMazeRewards, name: str) -> float:
-    """The share of runs that reach the goal more often, in the last steps, than anybody could on
-    the old way."""
+    """The share of runs that reach the goal more often, in the last steps, than is possible on the
+    old path."""
     steps = result.rewards[name].shape[1] - 1
     first = max(0, steps - LAST)
     return float((goal_counts(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean())
 
 
 def measurements(result: ChangingMazeRewards) -> dict[str, float]:
-    """Cumulative reward at the change and at the end, and the share of runs that take the new way
-    in the end."""
+    """Cumulative reward at the change and at the end, and the share of runs that finally take the
+    new path."""
     numbers: dict[str, float] = {}
     for name, rewards in result.rewards.items():
         numbers[f"{name}, cumulative reward at the change"] = float(

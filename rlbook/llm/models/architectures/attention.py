@@ -1,4 +1,4 @@
-"""Attention, heads, masks and positions: the parts that every transformer of the book is built of.
+"""Attention, heads, masks and positions: the components of every transformer in the book.
 
     attention(q, k, v) = softmax(q kᵀ / √D) v
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-    """softmax(q kᵀ / √D): how much each query takes from each value; every row sums to 1.
+    """softmax(q kᵀ / √D): the weight of each value for each query; every row sums to 1.
 
     Args:
         q: [..., n, D], queries.
@@ -53,8 +53,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Te
 
 
 def causal_mask(n: int, m: int | None = None) -> Tensor:
-    """The last n of m tokens (n of n by default) look at themselves and the tokens before: bool
-    [n, m]."""
+    """The mask with which the last n of m tokens (n of n by default) attend to themselves and
+    earlier tokens: bool [n, m]."""
     m = n if m is None else m
     return torch.arange(m) <= torch.arange(m - n, m)[:, None]
 
@@ -70,7 +70,7 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 def sinusoidal_positions(n: int, width: int, theta: float = 10_000.0) -> Tensor:
-    """Position embeddings that are computed and not learned: [n, width].
+    """Fixed, not learned, position embeddings: [n, width].
 
     Component i of position t is sin(t · θ^(-2i/d)), component i + d/2 its cosine. The paper writes
     sine and cosine of a frequency side by side; the order here, that of `apply_rope` and of Marian,
@@ -110,7 +110,7 @@ def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
 
 
 class MultiHeadAttention(nn.Module):
-    """H attentions side by side, each with queries, keys and values of its own.
+    """H parallel attention heads, each with its own queries, keys and values.
 
     x asks. Keys and values come from x too (self-attention), or from `context`, another text
     (cross-attention).
@@ -141,7 +141,7 @@ class MultiHeadAttention(nn.Module):
     def weights(
         self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None
     ) -> Tensor:
-        """What each token takes from each: [B, H, n, m]."""
+        """The attention weights: [B, H, n, m]."""
         q = split_heads(self.q_proj(x), self.head_width)
         k = split_heads(self.k_proj(x if context is None else context), self.head_width)
         return attention_weights(q, k, mask)

@@ -1,5 +1,5 @@
-"""BERT: an encoder alone. Every token looks at every other one, before and after it, so the model
-reads and does not write.
+"""BERT: an encoder alone. Every token attends to every other one, before and after it, so the model
+reads text but does not generate it.
 
     x = norm(word + position + segment)                                  # [B, n, d]
     for each layer: x = encoder layer(x)        # that of `encoder_decoder`, with gelu
@@ -64,7 +64,7 @@ class Bert(nn.Module):
         return x
 
     def pool(self, hidden: Tensor) -> Tensor:
-        """One vector a text, from its first token [CLS]: [B, n, d] → [B, d]."""
+        """One vector per text, from its first token [CLS]: [B, n, d] → [B, d]."""
         return self.pooler(hidden[:, 0]).tanh()
 
 
@@ -95,7 +95,7 @@ def from_transformers(model: nn.Module) -> Bert:
 
 
 def _our_name(name: str) -> str:
-    """A weight's name in BERT's files → here."""
+    """The name here of a weight in BERT's files."""
     if not name.startswith("encoder.layer."):
         name = name.removeprefix("embeddings.").replace("LayerNorm", "norm")
         return name.replace("pooler.dense", "pooler")

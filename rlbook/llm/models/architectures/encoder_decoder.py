@@ -1,4 +1,5 @@
-"""The transformer of 2017: an encoder reads a text, a decoder writes another one, token by token.
+"""The transformer of 2017: an encoder reads a text, and a decoder generates another one, token by
+token.
 
     memory = encoder(source)                                             # [B, m, d]
     for each layer of the decoder:
@@ -53,12 +54,12 @@ class EncoderDecoderSizes:
     eps: float = 1e-5  # ε of LayerNorm
     scale: float = 1.0  # factor of the embeddings; the paper's is √d
     learned_positions: int = 0  # BART's number of positions; 0: sinusoidal ones
-    positions: bool = True  # False leaves them out, to see what they are for
+    positions: bool = True  # False leaves out positions, to show what they are for
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then two matrices with an activation between them; each with a residual
-    connection and a norm after it. Every token looks at every other one."""
+    connection and a norm after it. Every token attends to every other one."""
 
     def __init__(self, sizes: EncoderDecoderSizes) -> None:
         super().__init__()
@@ -157,8 +158,8 @@ class EncoderDecoder(nn.Module):
 
 
 def shift_right(target: Tensor, start: int) -> Tensor:
-    """What the decoder reads when it is asked for `target` [B, n]: the start token, then all tokens
-    but the last: [B, n]."""
+    """The decoder's input for `target` [B, n]: the start token, then all tokens but the last: [B,
+    n]."""
     return torch.cat([torch.full_like(target[:, :1], start), target[:, :-1]], dim=1)
 
 
@@ -222,7 +223,7 @@ def from_transformers(model: nn.Module) -> EncoderDecoder:
 
 
 def sizes_of(config: Mapping[str, Any]) -> EncoderDecoderSizes:
-    """The sizes in a config. Raises ValueError if it asks for what is not written above."""
+    """The sizes in a config. Raises ValueError if it requires a feature that is missing above."""
     activation, heads = config["activation_function"], config["encoder_attention_heads"]
     asked = {
         "model_type": (config["model_type"], ("marian", "bart")),

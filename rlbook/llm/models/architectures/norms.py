@@ -1,5 +1,5 @@
-"""Normalisation of a token's vector, which keeps the numbers in a transformer of one size however
-many layers add to them.
+"""Normalisation of a token's vector, which keeps the activations of a transformer on the same scale
+in all layers.
 
 Source: Ba et al. 2016, arXiv:1607.06450 (LayerNorm); Zhang & Sennrich 2019, arXiv:1910.07467
 (RMSNorm).

@@ -1,4 +1,4 @@
-"""T5's positions: a number that is added to the attention's scores, for each distance and head.
+"""T5's positions: a learned bias of the attention scores for each distance and head.
 
     attention_h(q, k, v) = softmax(q kᵀ + b_h[bucket(j - i)]) v        # query at i, key at j
 
@@ -73,8 +73,7 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(buckets, heads)
 
     def forward(self, n: int, m: int | None = None) -> Tensor:
-        """What is added to the scores of the last n of m places (n of n by default): [1, H, n,
-        m]."""
+        """The bias for the last n of m positions (n of n by default): [1, H, n, m]."""
         m = n if m is None else m
         distance = torch.arange(m) - torch.arange(m - n, m)[:, None]  # [n, m]
         bucket = relative_position_bucket(
@@ -124,7 +123,7 @@ class T5Attention(nn.Module):
 
 class T5Layer(nn.Module):
     """Self-attention, in a decoder cross-attention, and two matrices with a ReLU between them; each
-    after a norm, and added to what came in.
+    after a norm and with a residual connection.
 
     Args:
         width: d.

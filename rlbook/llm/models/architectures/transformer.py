@@ -61,8 +61,8 @@ class TransformerSizes:
 
 
 class Attention(nn.Module):
-    """Causal self-attention: each token receives a mean of the values up to it, weighted by the
-    softmax of query · key."""
+    """Causal self-attention: each token receives a mean of the values up to its own, weighted by
+    the softmax of query · key."""
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()

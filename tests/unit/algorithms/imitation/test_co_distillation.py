@@ -90,7 +90,7 @@ def test_both_students_follow_the_schedule_of_the_learning_rate() -> None:
 
 
 def test_what_two_students_have_no_use_for_is_refused() -> None:
-    with pytest.raises(RequestError, match="packing has no effect on two students"):
+    with pytest.raises(RequestError, match="packing has no effect with two students"):
         rlbook.train("co_distillation", "Maze-v0", packing=64)
     with pytest.raises(RequestError, match="hard_coef must be a number above 0"):
         rlbook.train("co_distillation", "Maze-v0", hard_coef=0.0)

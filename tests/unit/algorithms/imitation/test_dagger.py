@@ -162,7 +162,7 @@ def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) ->
     assert asked == 64 == expert.asked
     assert run.agent.act(np.eye(25, dtype=np.float32)[[0]], explore=False).tolist() == [3]
     with pytest.raises(
-        RequestError, match="must find its expert again: give the folder of the expert's run"
+        RequestError, match="must be able to reload its expert: give the folder of the expert's run"
     ):
         rlbook.train("dagger", "Maze-v0", expert=expert, steps=64, out=tmp_path / "run")
 

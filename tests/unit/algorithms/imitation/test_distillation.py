@@ -275,7 +275,7 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
         rlbook.train("distillation", "Maze-v0", steps=10, teacher=table)
     with pytest.raises(RequestError, match="the teacher was made for another environment"):
         rlbook.train("distillation", "CartPole-v1", steps=10, teacher=teacher_for("Maze-v0"))
-    with pytest.raises(RequestError, match="both 0, and nothing would be learned"):
+    with pytest.raises(RequestError, match="both 0, so nothing would be learned"):
         rlbook.train(
             "distillation", "Maze-v0", steps=10, teacher=teacher_for("Maze-v0"), soft_coef=0.0
         )

@@ -87,7 +87,7 @@ def test_a_round_of_which_nothing_is_kept_changes_nothing() -> None:
 
 
 def test_settings_that_reject_nothing_or_too_much_are_refused() -> None:
-    with pytest.raises(RequestError, match="both none, and nothing would be rejected"):
+    with pytest.raises(RequestError, match="both none, so nothing would be rejected"):
         rlbook.train("rejection_sampling", "Maze-v0", keep=None)
     with pytest.raises(RequestError, match="keep must be at most group_size 4, got 5"):
         rlbook.train("rejection_sampling", "Maze-v0", group_size=4, keep=5)

@@ -591,7 +591,9 @@ def test_an_agent_that_is_no_reward_model_cannot_pay(tmp_path: Path) -> None:
 
 
 def test_a_run_in_a_folder_must_find_its_reward_model_again(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="a run in a folder must find its reward_model again"):
+    with pytest.raises(
+        RequestError, match="a run in a folder must be able to reload its reward_model"
+    ):
         rlbook.train(
             "q_learning",
             "Maze-v0",
@@ -681,9 +683,9 @@ def test_a_reward_model_of_texts_reads_texts_of_other_lengths(texts: Path) -> No
         (
             "Mixture-v0",
             {},
-            "it has a vocabulary of 26 tokens, and Mixture-v0 has a vocabulary of 53 tokens",
+            "it has a vocabulary of 26 tokens, but Mixture-v0 has a vocabulary of 53 tokens",
         ),
-        ("Maze-v0", {}, "it has a vocabulary of 26 tokens, and Maze-v0 has the observation space"),
+        ("Maze-v0", {}, "it has a vocabulary of 26 tokens, but Maze-v0 has the observation space"),
     ],
 )
 def test_a_reward_model_of_other_tokens_is_refused_in_a_short_sentence(
@@ -706,12 +708,12 @@ def test_the_tokens_and_the_context_of_a_reward_model_are_its_limits(texts: Path
     check_readable(model, env, "Addition-v0")
     model.codec = dataclasses.replace(model.codec, context=env.rules.context_length - 1)
     with pytest.raises(
-        RequestError, match="reads 14 tokens, and a text of Addition-v0 can have 15"
+        RequestError, match="reads at most 14 tokens, but a text of Addition-v0 can have 15"
     ):
         check_readable(model, env, "Addition-v0")
     model.codec = character_codec(CHARACTERS[::-1])
     with pytest.raises(
-        RequestError, match="must have the tokenizer of Addition-v0, and has another"
+        RequestError, match="must have the tokenizer of Addition-v0, but has another"
     ):
         check_readable(model, env, "Addition-v0")
 

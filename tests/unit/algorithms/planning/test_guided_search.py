@@ -291,9 +291,9 @@ def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
             "judge has no effect on search majority: the completions vote",
         ),
         ({"search": "beam", "judge": "critic"}, "search beam: probabilities decide"),
-        ({"search": "beam", "top_k": 4}, "top_k says how tokens are drawn, and search beam"),
+        ({"search": "beam", "top_k": 4}, "top_k sets how tokens are sampled, but search beam"),
         ({"simulations": 4}, "simulations has no effect without search"),
-        ({"search": "mcts", "temperature": 0.5}, "search mcts draws none"),
+        ({"search": "mcts", "temperature": 0.5}, "search mcts samples none"),
         ({"search": "mcts", "simulations": 0}, "simulations"),
         ({"search": "best_of_n", "judge": "critik"}, "got 'critik'; did you mean 'critic'?"),
         ({"search": "mcts", "explore": True}, "explore has no effect with search"),
@@ -319,7 +319,7 @@ def test_without_a_critic_a_search_asks_for_another_judge() -> None:
 
 def test_an_agent_without_a_policy_network_does_not_search() -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=100, eval_every=0)
-    with pytest.raises(RequestError, match="a search is guided by a policy network"):
+    with pytest.raises(RequestError, match="a guided search needs a policy network"):
         rlbook.evaluate(run, episodes=1, search="mcts")
     with pytest.raises(RequestError, match="chooses among completions"):
         rlbook.evaluate(run, episodes=1, search="majority")

@@ -677,7 +677,7 @@ def test_the_policy_and_values_of_a_table_are_those_of_a_search_in_each_state() 
     values = agent.values()
     assert 3 - GAMMA * lost(150, 6.0) <= values[0] <= 3, "at least half of the tries are the best's"
     assert values[1:] == near([6.0, 2.0, 0.0])
-    with pytest.raises(rlbook.RequestError, match="only where the environment is a table"):
+    with pytest.raises(rlbook.RequestError, match="only if the environment is a table"):
         agent_in(rlbook.make("CartPole-v1"))[0].greedy_policy()
 
 
@@ -875,7 +875,7 @@ def test_an_environment_whose_copies_begin_anew_is_refused() -> None:
     with pytest.raises(
         ValueError,
         match=(
-            r"^Remade cannot be searched: .*, and a copy of it begins anew \(it is an EzPickle\)\.$"
+            r"^Remade cannot be searched: .*, and a copy of it starts over \(it is an EzPickle\)\.$"
         ),
     ):
         simulator_of(Remade(), None, 2)

@@ -310,7 +310,7 @@ def test_a_loss_without_a_reference_keeps_none_in_memory(
     assert_near(parts["chosen_log_ratio"], policy[0].mean(), terms=9 + widths(agent.policy))
     with pytest.raises(
         RequestError,
-        match="reference has no effect with a preference_loss that knows none; leave it out",
+        match="reference has no effect with a preference_loss that uses none; leave it out",
     ):
         DPO(theatre.env, agent.config, 0, Parts(reference=agent))
 

@@ -177,11 +177,11 @@ def test_what_follows_the_kl_is_part_of_the_state(stage: Make, scripted: Make) -
 @pytest.mark.parametrize(
     ("settings", "refusal"),
     [
-        ({"top_share": 0.5}, "top_share is for a top, and there is none; leave it out"),
-        ({"kl_coef_max": 5.0}, "kl_coef_max is for a kl_band, and there is none; leave it out"),
+        ({"top_share": 0.5}, "top_share has no effect without top; leave it out"),
+        ({"kl_coef_max": 5.0}, "kl_coef_max has no effect without kl_band; leave it out"),
         (
             {"score_temperatures": (0.5, 2.0)},
-            "score_temperatures is for a kl_band, and there is none; leave it out",
+            "score_temperatures has no effect without kl_band; leave it out",
         ),
         (
             {"kl_band": (0.1, 0.01)},

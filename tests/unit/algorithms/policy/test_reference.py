@@ -302,7 +302,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "dpo",
             "maze",
             {"reference_period": 3},
-            "reference_period replaces the reference; leave one of the two out",
+            "reference_period replaces the reference; give only one of them",
         ),
         (
             "dpo",
@@ -371,5 +371,7 @@ def test_models_with_other_tokens_or_without_an_environment_of_tokens_are_refuse
 def test_a_reference_in_memory_does_for_a_run_in_memory_alone(runs: Path, tmp_path: Path) -> None:
     agent: Agent = rlbook.load(runs / "maze").agent
     assert isinstance(train("ppo", steps=10, reference=agent).agent, agent_class("ppo"))
-    with pytest.raises(RequestError, match="a run in a folder must find its reference again"):
+    with pytest.raises(
+        RequestError, match="a run in a folder must be able to reload its reference"
+    ):
         train("ppo", steps=10, reference=agent, out=tmp_path / "run")

@@ -272,13 +272,13 @@ def test_the_last_possible_action_takes_what_rounding_leaves() -> None:
         (
             [],
             (
-                r"policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows"
+                r"policy must be 'uniform', 'optimal', 'epsilon-greedy', one action per state or rows"
                 r" of probabilities, got \[\]|got \(\)"
             ),
         ),
         (
             [0.5] * 25,
-            "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows",
+            "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action per state or rows",
         ),
         (
             [0, 1],

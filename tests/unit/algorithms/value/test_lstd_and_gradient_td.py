@@ -287,7 +287,7 @@ def test_on_bairds_problem_the_agent_stays_where_semi_gradient_td_would_not() ->
         (
             "gradient_td",
             {"behavior": (0,) * 11},
-            "behavior must take every action that the policy takes, and never takes 1 in state 0",
+            "behavior must take every action that the policy takes, but it never takes 1 in state 0",
         ),
         ("gradient_td", {"update": "tcd"}, "update must be one of 'tdc', 'gtd2', got 'tcd'"),
         ("lstd", {"trace_decay": 1.5}, "trace_decay must be a number in"),

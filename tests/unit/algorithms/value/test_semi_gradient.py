@@ -154,7 +154,7 @@ def test_values_of_observations_and_of_states_agree() -> None:
     assert agent.action_values().shape == (25, 4) and agent.greedy_policy().shape == (25,)
     car: Any = rlbook.train("semi_gradient_sarsa", "MountainCar-v0", steps=50, eval_every=0).agent
     assert car.value(np.array([[-0.5, 0.0], [0.3, 0.01]], dtype=np.float32)).shape == (2,)
-    with pytest.raises(TypeError, match="no table could list"):
+    with pytest.raises(TypeError, match="a table cannot list"):
         car.values()
 
 
@@ -205,7 +205,7 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
             "semi_gradient_sarsa",
             "CartPole-v1",
             {"low": (), "high": ()},
-            "features 'tiles' need bounds, and dimension 1 of",
+            "features 'tiles' need bounds, but dimension 1 of",
         ),
         (
             "semi_gradient_sarsa",
