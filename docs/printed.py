@@ -102,7 +102,7 @@ def without_other_faults(text: str, heading: str) -> str:
 
     others = "|".join(re.escape(name) for name in RULES if name != heading)
     text = re.sub(rf"^(?:{others}): .*\n(?:  .*\n)*", "", text, flags=re.MULTILINE)
-    return re.sub(r",\s+and\s+its\s+log\s+shows\s+no\s+known\s+fault", "", text)
+    return re.sub(r",\s+and\s+its\s+log\s+shows\s+no\s+known\s+problem", "", text)
 
 
 def in_the_words_of(shown: str, printed: str) -> str | None:
