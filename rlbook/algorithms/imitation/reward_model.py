@@ -221,8 +221,7 @@ class RewardModel(Agent):
         return member_scores(self.network, episodes).mean(0)
 
     def accuracy(self, data: Data, rows: NDArray[np.int64]) -> float | None:
-        """The share of pairs in these rows whose scores are in the preferred order; None if all are
-        ties."""
+        """The share of pairs whose scores are in the preferred order; None if all are ties."""
         better, worse = self.ordered_scores(data, rows)
         return float(np.mean(better > worse)) if len(better) else None
 

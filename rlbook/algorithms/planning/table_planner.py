@@ -107,8 +107,7 @@ class TablePlanner(Planner):
 
     @abstractmethod
     def _sweep(self, model: TabularMDP) -> None:
-        """Improves `_values`; calls `_end_sweep`. `_sweeps_done` is the number of earlier
-        sweeps."""
+        """Improves `_values`; calls `_end_sweep`. `_sweeps_done` sweeps are done already."""
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         """The metrics of the last sweep."""
@@ -152,8 +151,7 @@ class TablePlanner(Planner):
         return self.config.tolerance * min(1.0, self._model.largest_reward)
 
     def check_model(self, model: TabularMDP) -> None:
-        """Raises ValueError if the model does not fit, or if γ = 1 and some state cannot reach an
-        end."""
+        """Raises ValueError if the model does not fit, or γ = 1 and some state has no end."""
         if not model.observable:
             raise ValueError(
                 f"{self.name} acts by the state's index, but the observation does not identify "
@@ -184,8 +182,7 @@ class TablePlanner(Planner):
         return self._current_action_values().copy()
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: greedy with respect to Q; while planning is in progress, the first best
-        action."""
+        """[S] int: greedy with respect to Q; during planning, the first best action."""
         return self._current_policy().copy()
 
     def act(

@@ -223,8 +223,7 @@ class DQN(Agent):
         return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """Random minibatches, drawn one after the other if priorities or noise change in
-        between."""
+        """Random minibatches, drawn one by one if priorities or noise change in between."""
         config, successors = self.config, partial(predict, self.target, rng=self.noise)
         return self.replay.minibatches(
             count,

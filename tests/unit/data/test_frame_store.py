@@ -225,7 +225,7 @@ def damaged(change: Any) -> dict[str, Any]:
     [
         (lambda rows: rows["obs_frames"].fill_(10**6), "an observation refers to 1000000"),
         (lambda rows: rows["next_obs_frames"].neg_(), "an observation refers to -"),
-        (lambda rows: rows["frames"].update(count=3), "are not 3 in blocks of 5"),
+        (lambda rows: rows["frames"].update(count=3), "must be 3 in blocks of 5"),
         (lambda rows: rows["frames"].update(block=0), "in blocks of 0"),
         (lambda rows: rows["frames"]["full"].pop(), "an observation refers to 0"),
         (
@@ -234,7 +234,7 @@ def damaged(change: Any) -> dict[str, Any]:
         ),
         (
             lambda rows: rows["frames"]["full"].insert(0, {"frames": np.zeros((4, 1, 3, 2), "u1")}),
-            "are not|does not have 5",
+            "must be|does not have 5",
         ),
         (lambda rows: rows.update(obs_frames=rows["obs_frames"][:, :2]), "must have shape"),
     ],

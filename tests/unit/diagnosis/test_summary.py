@@ -209,7 +209,7 @@ def test_evaluation_that_takes_most_of_the_time_is_told() -> None:
     assert (
         summary_sentences(run)[-1]
         == "evaluation took 90% of the time; --eval-episodes 5 (eval_episodes=5) makes it shorter,"
-        " --eval-every 0 (eval_every=0) leaves it out"
+        " --eval-every 0 (eval_every=0) disables it"
     )
     run.seconds = {"learn": 9.0, "evaluate": 9.0 - 1e-9}
     assert not any("evaluation" in line for line in summary_sentences(run))

@@ -136,7 +136,7 @@ def test_what_has_no_features_is_refused_in_one_sentence() -> None:
             endless,
             {},
             (
-                "features 'tiles' need bounds, and dimension 1 of the observations has none: give"
+                "features 'tiles' need bounds, but dimension 1 of the observations has none: give"
                 " low and high, one number for each of 2 dimensions"
             ),
         ),

@@ -535,7 +535,7 @@ def test_answers_to_clone_are_those_of_the_examples(folder: Path) -> None:
     with pytest.raises(
         ValueError,
         match=(
-            "'correct' compares with the answer, and function '<lambda>', split 'train', example 1"
+            "'correct' compares with the answer, but function '<lambda>', split 'train', example 1"
             " has none"
         ),
     ):
@@ -753,8 +753,8 @@ GREEDY = (
         (
             LONG_WINDED,
             (
-                "the chat template makes 20,000,000 characters of these messages, and 16,777,216"
-                " are the most"
+                "the chat template makes 20,000,000 characters of these messages, but at most"
+                " 16,777,216 are allowed"
             ),
         ),
         (

@@ -114,7 +114,7 @@ def test_all_linear_is_every_linear_layer_but_the_last() -> None:
         ({"exclude_modules": "q_proj"}, "exclude_modules must be a list"),
         (
             {"target_modules": ["q_prog"]},
-            "names 'q_prog', and no linear layer of the model is called so; did you mean 'q_proj'",
+            "names 'q_prog', but no linear layer of the model has this name; did you mean 'q_proj'",
         ),
         (
             {"target_modules": "q_proj"},

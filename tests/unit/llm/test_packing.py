@@ -109,7 +109,9 @@ def test_a_neighbour_that_could_be_seen_would_be_noticed(monkeypatch: pytest.Mon
 
 
 def test_what_cannot_be_packed_is_refused() -> None:
-    with pytest.raises(RequestError, match="packing has no effect here, because it is for texts"):
+    with pytest.raises(
+        RequestError, match="packing has no effect here, because it applies to texts"
+    ):
         rlbook.train("sft", "Maze-v0", packing=64)
     with pytest.raises(
         ValueError, match="packing must be at least 8, the tokens of the longest text, got 4"

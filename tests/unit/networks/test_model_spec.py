@@ -173,7 +173,7 @@ def test_a_model_that_does_not_suit_the_task_is_refused(
 def test_one_device_is_named() -> None:
     assert Request.build("grpo", "Addition-v0", model={"device": "auto"}).options.device == "auto"
     with pytest.raises(
-        RequestError, match="device is cpu, but the model's device is auto; give one of the two"
+        RequestError, match="device is cpu, but the model's device is auto; give only one"
     ):
         Request.build("grpo", "Addition-v0", model={"device": "auto"}, device="cpu")
 

@@ -42,8 +42,8 @@ def test_an_environment_with_a_model_is_planned_in_as_it_is() -> None:
 def test_a_run_without_a_model_says_that_one_is_estimated_and_from_how_many_steps() -> None:
     run = rlbook.train("value_iteration", "CartPole-v1", **SMALL)
     assert (
-        "model: none, so one is estimated from 3,000 sampled steps (certainty_equivalence)"
-        in run.notes
+        "model: the environment has none, so one is estimated from 3,000 sampled steps"
+        " (certainty_equivalence)" in run.notes
     )
     assert "observation: 6 bins for each of 4 dimensions" in " ".join(run.notes)
 

@@ -81,7 +81,7 @@ class Simulator(ABC, Generic[S]):
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """Stores the real environment's state as the root, and reseeds what is random in the copy."""
+        """Stores the real environment's state as the root, and reseeds the copy."""
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(
             int(rng.random() * 2**53)
         ).bit_generator.state
