@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 import re
 import sys
@@ -16,6 +17,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 import notebook_outputs
 import picture_files
+
+from rlbook.book.course.notebook import lines
 
 LARGEST_PICTURE, LARGEST_NOTEBOOK = 60_000, 300_000  # bytes
 OF_ONE_MACHINE = re.compile(r"/home/|/tmp/|/site-packages/|<[^>\n]* at 0x[0-9a-f]+>")
@@ -49,6 +52,39 @@ def test_outputs_are_small_and_say_nothing_of_the_run_or_the_machine(path: Path)
     for cell_texts in notebook_outputs.texts(notebook):
         found = OF_ONE_MACHINE.search("\n".join(cell_texts))
         assert found is None, found
+
+
+def shown_sources(notebook: dict[str, Any]) -> list[str]:
+    """The functions of the library that a notebook holds the lines of, those of a difference
+    too."""
+    shown = [text for cell in notebook_outputs.texts(notebook) for text in cell]
+    sides = [
+        "\n".join(line[1:] for line in text.splitlines() if line[:1] in (side, " "))
+        for text in shown
+        if re.match(r"[-+ ]# rlbook/", text)
+        for side in "-+"
+    ]
+    return [text for text in (*shown, *sides) if text.startswith("# rlbook/")]
+
+
+def present_sources(text: str) -> list[str]:
+    """The lines of all functions of the same name in the module that a text was taken from."""
+    where, *code = text.splitlines()
+    module = importlib.import_module(where[2:].removesuffix(".py").replace("/", "."))
+    defined = re.search(r"^def (\w+)", "\n".join(code), re.M)
+    assert defined is not None, text
+    own = [item for item in vars(module).values() if isinstance(item, type)]
+    owners = [module, *(item for item in own if item.__module__ == module.__name__)]
+    return [lines(getattr(owner, defined[1])).text for owner in owners if defined[1] in vars(owner)]
+
+
+@each_notebook
+def test_the_librarys_lines_in_a_notebook_are_those_of_today(path: Path) -> None:
+    for text in shown_sources(notebook_outputs.read(path)):
+        assert text.rstrip() in [found.rstrip() for found in present_sources(text)], (
+            f"{path.stem} shows other lines of {text.splitlines()[0][2:]}:"
+            f" run `python docs/notebook_outputs.py {path.stem}`"
+        )
 
 
 def notebook_of(*sources: str) -> dict[str, Any]:
