@@ -45,6 +45,8 @@ class Filmed(NamedTuple):
     policy stays as it is."""
     teacher: str = ""
     """What follows `rlbook train` for the agent that it learns from."""
+    shorter: str = ""
+    """What the film alone has beside the training's options, so that it can be read."""
 
     @property
     def env(self) -> str:
@@ -83,6 +85,7 @@ FILMS: dict[str, Filmed] = {
     "semi_gradient_sarsa": Filmed("MountainCar-v0", PLAYED),
     "distillation": Filmed("Maze-v0 --teacher runs/ppo", PLAYED, teacher="ppo Maze-v0"),
     "bandit": Filmed("TenArmedTestbed-v0"),
+    "mcts": Filmed(shorter=" --simulations 9"),  # with all of them no circle can be read
 }
 """Of each algorithm, what trains it and what its film shows. A reward model does not act."""
 
@@ -101,7 +104,7 @@ def filming(name: str) -> str:
     shown = FILMS[name]
     if shown.film == PLAYED:
         return f"rlbook watch runs/{name} --gif {name}.gif"
-    return f"rlbook animate {name} {shown.training} --out {name}.gif"
+    return f"rlbook animate {name} {shown.training}{shown.shorter} --out {name}.gif"
 
 
 def make(name: str) -> None:
@@ -114,7 +117,8 @@ def make(name: str) -> None:
         if FILMS[name].film == PLAYED:
             command("watch", run, "--gif", str(film))
         else:
-            command("animate", name, *shlex.split(FILMS[name].training), "--out", str(film))
+            words = f"{FILMS[name].training}{FILMS[name].shorter}"
+            command("animate", name, *shlex.split(words), "--out", str(film))
         make_small(film, FOLDER / f"{name}.gif", WIDTH, FRAMES)
 
 

@@ -244,18 +244,16 @@ def _walk(env: RandomWalk) -> list[Board]:
 
 
 def _machines(env: TenArmedTestbed) -> list[Board]:
-    """The arms of a bandit side by side; the one with the best estimate is marked."""
+    """The arms of a bandit in two rows, with their numbers; the one with the best estimate is
+    marked."""
     count = len(env.means)
-    walls, names = np.zeros((1, count), dtype=bool), tuple(map(str, range(count)))
-    common = {"across": "machine", "columns_named": names}
     return [
         Board(
-            walls,
+            np.zeros((2, count // 2), dtype=bool),
             np.ones(count, dtype=bool),
             np.zeros(count, dtype=int),
             ("best",),
-            ("",) * count,
-            **common,
+            tuple(map(str, range(count))),
         )
     ]
 

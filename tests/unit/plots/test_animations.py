@@ -273,6 +273,8 @@ def test_a_bandits_film_shows_its_estimates() -> None:
     )
     np.testing.assert_array_equal(chart.values, run.agent.action_values())
     assert chart.policy.argmax() == chart.values.argmax() and (chart.policy == 0).sum() == 1
+    assert (chart.board.rows, chart.board.columns) == (2, 5)  # cells wide enough for their numbers
+    assert chart.board.texts == tuple("0123456789")
 
 
 def test_a_long_caption_has_as_many_lines_as_the_board_is_narrow() -> None:
