@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
 from rlbook.agent import Agent
@@ -113,7 +114,8 @@ def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:
     """The exact expected return of the greedy policy of an agent with a network, in reward units,
     time limit included: the agent is queried for its action in every state.
 
-    None where the environment has no model, or does not show the number of its state.
+    None where the environment has no model, or does not show the number of its state, as a whole or
+    digit by digit.
     """
     env = recipe.make()
     model = _model(env)
@@ -122,10 +124,12 @@ def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:
     if isinstance(env.unwrapped, BlackjackEnv):
         shown = shown_numbers()[: model.num_states]
         return _policy_return(model, recipe, agent.predict(np.unravel_index(shown, SHAPE)))
-    if getattr(env.observation_space, "n", None) != model.num_states:
+    states, space = np.arange(model.num_states), env.observation_space
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() == model.num_states:
+        states = np.stack(np.unravel_index(states, space.nvec), axis=1)
+    elif getattr(space, "n", None) != model.num_states:
         return None
-    states = np.arange(model.num_states)
-    policy = agent.predict(states, action_mask=mask_table(env, states.tolist()))
+    policy = agent.predict(states, action_mask=mask_table(env, list(states)))
     return _policy_return(model, recipe, policy)
 
 

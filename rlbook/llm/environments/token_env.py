@@ -4,6 +4,7 @@ token, EOS ends the episode."""
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
@@ -401,14 +402,19 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
                 self.generators[row] = seeding.np_random(seeds[row])[0]
 
 
+def describe_task(text: str) -> str:
+    """The docstring of `TokenEnv`, and below it what a task is."""
+    return f"{inspect.getdoc(TokenEnv)}\n\n{inspect.cleandoc(text)}\n"
+
+
 class Addition(TokenEnv):
-    __doc__ = f"""{TokenEnv.__doc__}
+    __doc__ = describe_task("""
     The task: sums of two two-digit numbers, "12+34=" is answered by "46" and EOS; 7 588 training and 512 held-out prompts. V is 26, a
     prompt has 7 tokens (BOS first), `max_new_tokens` is 5 and L is 12. Optimal return: 1.0.
 
     One more argument:
     * `digits`: how many each of the two numbers has, 2 to 4 (2). Weights ship for two digits alone.
-    """
+    """)
 
     def __init__(self, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(build_task(AdditionTask, digits), **kwargs)
@@ -421,10 +427,10 @@ class AdditionVector(TokenVectorEnv):
 
 
 class Reverse(TokenEnv):
-    __doc__ = f"""{TokenEnv.__doc__}
+    __doc__ = describe_task("""
     The task: six letters backwards, "abcdef=" is answered by "fedcba" and EOS; 7 680 training and 512 held-out prompts. V is 26, a
     prompt has 8 tokens (BOS first), `max_new_tokens` is 8 and L is 16. Optimal return: 1.0.
-    """
+    """)
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
         super().__init__(build_task(ReverseTask), **kwargs)

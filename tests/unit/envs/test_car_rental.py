@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from functools import cache
@@ -44,7 +45,7 @@ def solved(modified: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.thorough
 def test_the_docstring_states_the_known_answer() -> None:
-    doc = CarRental.__doc__ or ""
+    doc = inspect.getdoc(CarRental) or ""
     for name, modified in (("example 4.2", False), ("`modified`", True)):
         assert (
             f"| {name} | "
@@ -54,9 +55,7 @@ def test_the_docstring_states_the_known_answer() -> None:
         )
     moved = CarRental().moved[np.arange(441), solved(False)[1]]
     assert moved[CORNERS].tolist() == [0, -4, 0, 5, 0]
-    headings = [
-        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
-    ]
+    headings = [line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")]
     assert headings[:6] == [
         "Description",
         "Action Space",

@@ -62,7 +62,7 @@ def test_uniformly_random_moves_have_the_values_of_figure_4_1() -> None:
     # a rounding is carried on until the end, for 22 steps on average at most
     assert_near(values.reshape(4, 4), expected, terms=16, size=22 * 22)
     for row in expected:
-        assert f"    {' '.join(f'{value:3d}' for value in row)}\n" in (GridWorld.__doc__ or "")
+        assert f"{' '.join(f'{value:3d}' for value in row)}\n" in (GridWorld.__doc__ or "")
 
 
 def test_the_sweeps_of_figure_4_1_are_those_of_the_book() -> None:

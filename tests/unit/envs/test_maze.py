@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def optimal_values(model: TabularMDP, gamma: float) -> np.ndarray:
 
 
 def test_the_docstring_states_the_known_answer() -> None:
-    doc = Maze.__doc__ or ""
+    doc = inspect.getdoc(Maze) or ""
     text = " ".join(doc.split())
     model = Maze().model()
     assert f"{model.reachable().sum()} states are reachable" in text
@@ -53,9 +54,7 @@ def test_the_docstring_states_the_known_answer() -> None:
         f" {optimal_values(Maze(rewards='shaped').model(), 0.99)[0]:.10f} for γ = 0.99" in text
     )
     assert f"{model.expected_steps(np.full((25, 4), 0.25))[0]:.5f} steps on average" in text
-    headings = [
-        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
-    ]
+    headings = [line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")]
     assert headings[:4] == ["Description", "Action Space", "Observation Space", "Rewards"]
     assert headings[4:] == [
         "Starting State",

@@ -3,6 +3,7 @@ see."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_the_value_of_a_coin_is_the_formula(p: float) -> None:
 
 @pytest.mark.thorough
 def test_the_docstring_states_the_known_answer() -> None:
-    doc = ShortCorridor.__doc__ or ""
+    doc = inspect.getdoc(ShortCorridor) or ""
     text = " ".join(doc.split())
     grid = np.linspace(0.001, 0.999, 999)
     best = grid[np.argmax([value_of(p) for p in grid])]
@@ -47,9 +48,7 @@ def test_the_docstring_states_the_known_answer() -> None:
     )
     model = ShortCorridor(observable=True).model()
     assert model.policy_values(np.array([1, 0, 1, 0]), 1.0)[0] == -3.0 and "V*(start) = -3" in text
-    headings = [
-        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
-    ]
+    headings = [line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")]
     assert headings[:6] == [
         "Description",
         "Action Space",

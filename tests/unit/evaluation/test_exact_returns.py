@@ -72,6 +72,14 @@ def test_a_network_is_asked_in_every_state() -> None:
     assert network_return(hidden.agent, hidden.request.recipe) is None
 
 
+def test_a_board_is_shown_cell_by_cell() -> None:
+    """A table that is asked on every board earns what its policy does by the numbers of the states."""
+    run = rlbook.train("q_learning", "TicTacToe-v0", episodes=300, eval_every=0)
+    exact = greedy_return(run.agent, run.request.recipe)
+    assert exact is not None and -0.9 < exact < 0.9
+    assert network_return(run.agent, run.request.recipe) == near(exact, terms=9)
+
+
 def test_random_play_in_a_corridor_by_hand() -> None:
     """One step from S: one of four actions enters the goal and pays 10, three bump and pay -5; the
     limit is one step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_a_cache_that_cannot_be_used_is_refused_and_a_locked_one_costs_nothing(
     monkeypatch.setattr("rlbook.llm.judging.answer_cache.WAIT", 0.01)
     file = tmp_path / "answers.db"
     cache = AnswerCache(str(file))
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN EXCLUSIVE")
         cache.keep({"key": "answer"})
         assert cache.find(["key", "more"]) == {"key": "answer"}

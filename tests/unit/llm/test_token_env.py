@@ -50,6 +50,7 @@ def test_the_docstrings_state_the_facts() -> None:
         (Reverse(), 8, 16, "7 680"),
     ):
         doc = type(env).__doc__ or ""
+        assert "\nThe task: " in doc  # indented as the rest, which Python 3.13 writes without
         assert f"{prompts} training and 512 held-out prompts" in doc and len(
             env.rules.texts
         ) == int(prompts.replace(" ", ""))
