@@ -168,7 +168,8 @@ def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
     assert [proof.env for proof in select_within(found, 29.0, jobs=1)] == ["6.0"]
     assert [proof.env for proof in select_within(found, 29.0, jobs=2)] == ["6.0", "16.0"]
     with pytest.raises(
-        RequestError, match=r"budget must be at least 10 s, which ppo on 6\.0 takes, got 9"
+        RequestError,
+        match=r"budget must be at least 10 s, the time that ppo on 6\.0 takes, got 9 s",
     ):
         select_within(found, 9.0, jobs=4)
 
