@@ -96,7 +96,8 @@ class EnvironmentOptions:
     """The options of a command that also makes an environment."""
 
     json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
+    # allow an algorithm, an environment or a reward of the form module:Name to import that module,
+    # and the reward `code` to run programs
     allow_import: Flag = False
     debug: Flag = False  # show the full traceback of an error
 
@@ -242,7 +243,8 @@ class Watch:
     episodes: Number = None  # number of episodes (default: 1; token runs: 5)
     seed: Number = None  # seed of the initial states (default: the run's seed)
     checkpoint: Checkpoint = None  # a step, or best (default: the last one)
-    # allow an environment id of the form module:Name to import that module
+    # allow an algorithm, an environment or a reward of the form module:Name to import that module,
+    # and the reward `code` to run programs
     allow_import: Flag = False
     debug: Flag = False  # show the full traceback of an error
 

@@ -165,6 +165,14 @@ def test_a_server_that_is_not_there_costs_no_time_and_no_lines(
     assert out.read_bytes() == b""
 
 
+def test_an_address_without_its_end_is_told_of_it(
+    server: RunningServer, rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out.jsonl")
+    assert cli.main(["synthesize", str(rows), "--server", server.root, "--out", out]) == 2
+    assert "the addresses of most servers end in /v1" in capsys.readouterr().err
+
+
 def test_each_option_has_noise_of_its_own(server: RunningServer, tmp_path: Path) -> None:
     """Two rows that say the same are two draws from the model, and not one twice."""
     rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"

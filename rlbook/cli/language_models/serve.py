@@ -50,7 +50,8 @@ class Serve:
     device: Word = None  # device of the model: cpu, cuda or auto (default: cpu)
     checkpoint: Checkpoint = None  # a run's checkpoint: a step, or best (default: the last one)
     json: Flag = False  # print the address as a JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
+    # allow an algorithm, an environment or a reward of the form module:Name to import that module,
+    # and the reward `code` to run programs
     allow_import: Flag = False
     debug: Flag = False  # show the full traceback of an error
 

@@ -15,7 +15,9 @@ def server_complaint(error: Exception, where: str, *, timeout: float | None = No
 
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
-        return f"{where} refuses: {body.get('message') or error.message}"[:300]
+        reason = f"{where} refuses: {body.get('message') or error.message}"[:300]
+        incomplete = isinstance(error, openai.NotFoundError) and "/v1" not in where
+        return reason + "; the addresses of most servers end in /v1" * incomplete
     if isinstance(error, openai.APITimeoutError) and timeout is not None:
         return f"{where} does not answer within {timeout:g} seconds"
     if isinstance(error, openai.APIConnectionError):

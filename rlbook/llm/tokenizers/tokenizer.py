@@ -332,8 +332,10 @@ def _folder_codec(folder: str, digest: str) -> Codec:
     size = int(text_settings.get("vocab_size", len(tokenizer)))
     if len(tokenizer) > size:
         raise ValueError(
-            f"model: the tokenizer in {str(folder)!r} has {len(tokenizer)} tokens and the model"
-            f" only {size}"
+            f"model: the tokenizer in {str(folder)!r}, read by transformers'"
+            f" {type(tokenizer).__name__}, has {len(tokenizer)} tokens and the model only {size}; it"
+            f" has no row for {tokenizer.convert_ids_to_tokens(size)!r}"
+            f" (resize_token_embeddings({len(tokenizer)}) adds what is missing)"
         )
     pad = tokenizer.pad_token_id
     if pad is None or pad == tokenizer.eos_token_id:

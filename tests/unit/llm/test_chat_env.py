@@ -838,3 +838,22 @@ def test_a_strange_generation_config_is_refused(folder: Path, tmp_path: Path) ->
         )
         with pytest.raises(ValueError, match=sentence):
             folder_codec(other)
+
+
+def test_a_token_without_a_row_in_the_model_is_named(folder: Path, tmp_path: Path) -> None:
+    """transformers reads the tokenizer of a Qwen2 folder as Qwen2's, with a token more."""
+    import shutil
+
+    other = tmp_path / "qwen2"
+    shutil.copytree(folder, other)
+    tokens = json.loads((other / "tokenizer.json").read_text())
+    del tokens["truncation"]
+    tokens["added_tokens"] = [t for t in tokens["added_tokens"] if t["content"] != SPECIAL[2]]
+    text = json.dumps(tokens).replace(SPECIAL[2], "<|nothing|>")
+    (other / "tokenizer.json").write_text(text)
+    settings = json.loads((other / "config.json").read_text())
+    size = len(tokens["model"]["vocab"])
+    settings |= {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": size}
+    (other / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"no row for '<\|endoftext\|>' \(resize_token_embeddings"):
+        folder_codec(other)
