@@ -138,7 +138,7 @@ class MBPO(SAC):
     budget = {"steps": 10_000}
     Config = MBPOConfig
     observations = "vector"  # which the model predicts
-    uses = ("device",)
+    uses = ("model", "device")
     splits = False  # the imagined rows are drawn within a gradient step
     METRICS = SAC.METRICS | MODEL_METRICS
 

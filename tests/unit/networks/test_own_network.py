@@ -115,6 +115,7 @@ SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
         {"episodes": 1, "simulations": 2, "train_every": 1, "batch_size": 4, "gradient_steps": 1},
         1,
     ),
+    "mbpo": ("Pendulum-v1", {**REPLAY, "steps": 16, "model_steps": 2, "model_batch_size": 8}, 3),
 }
 """Algorithm → an environment, a short budget, and how many networks learn."""
 
@@ -122,7 +123,7 @@ SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
 @pytest.mark.parametrize("algorithm", SEVERAL)
 def test_each_network_of_an_agent_learns_behind_one_of_its_own(algorithm: str) -> None:
     """IQL's policy, value and two critics; GAIL's policy, critic and discriminator; AlphaZero's
-    one."""
+    one; MBPO's policy and two critics."""
     env, options, count = SEVERAL[algorithm]
     model = {"network": own_networks.Features}
     run = rlbook.train(algorithm, env, model=model, eval_every=0, **options)
@@ -356,10 +357,10 @@ def test_what_cannot_be_used_is_one_sentence_and_nothing_is_written(
         ("ppo", "CartPole-v1", {"network": torch.nn.Linear(4, 2)}, "a space, got a Linear"),
         ("sft", "Addition-v0", {"network": own_networks.Features}, "observations here are text"),
         (
-            "mbpo",
+            "world_model",
             "Pendulum-v1",
             {"network": own_networks.Features},
-            "mbpo takes no network of your own; ",
+            "world_model takes no network of your own; ",
         ),
     ],
 )
