@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-from rlbook.checks import are_batches, is_one, known_keywords, wrong_batch, wrong_one
+from rlbook.checks import are_batches, check_arguments, is_one, wrong_batch, wrong_one
 from rlbook.errors import RequestError, UnknownName
 
 if TYPE_CHECKING:
@@ -460,7 +460,7 @@ class Agent(metaclass=AgentType):
         the current observation alone."""
         return None
 
-    @known_keywords
+    @check_arguments("agent.predict(observation)")
     def predict(
         self,
         observation: Elements,

@@ -29,7 +29,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlbook.errors import RequestError, UnknownArgument, WrongValue
+from rlbook.errors import RequestError, WrongArguments, WrongValue
 from rlbook.functional.schedules import Schedule
 
 P = ParamSpec("P")
@@ -154,7 +154,7 @@ def optional(kind: Kind) -> Kind:
 def check(name: str, value: object, kind: Kind) -> None:
     """Raises ValueError with one sentence unless the value is of this kind."""
     if not kind.allows(value):
-        raise WrongValue(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
+        raise WrongValue(f"{name} must be {kind.description}, got {value!r:.200}{kind.hint(value)}")
 
 
 def value_at(rate: float | Schedule, progress: float) -> float:
@@ -783,22 +783,53 @@ def _shapes(observations: Any, *leading: str) -> str:
     return f"shape [{', '.join([*leading, *map(str, shape)])}]"
 
 
-def known_keywords(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorates a public function: a keyword that it does not have is an UnknownArgument that names
-    the nearest one that it has."""
-    names = [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "self" and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY
+def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorates a public function: a call that lacks an argument, or has one that is unknown, given
+    twice or one too many, is a WrongArguments of one sentence.
+
+    Args:
+        example: a call as it should be, and what else helps, for the end of the sentence.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checking(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError:
+                wrong = _wrong_arguments(function.__name__, signature, args, kwargs, example)
+                raise WrongArguments(f"{function.__name__} {wrong}") from None
+            return function(*args, **kwargs)
+
+        return checking
+
+    return decorate
+
+
+def _wrong_arguments(
+    function: str, signature: inspect.Signature, args: Any, kwargs: Any, example: str
+) -> str:
+    """What is wrong with a call whose arguments do not fit the signature."""
+    parameters = {name: item for name, item in signature.parameters.items() if name != "self"}
+    kinds, names = [item.kind for item in parameters.values()], list(parameters)
+    by_place = [
+        name for name, item in parameters.items() if item.kind is item.POSITIONAL_OR_KEYWORD
     ]
-
-    @functools.wraps(function)
-    def checking(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs:
-            if name not in names:
-                hint = did_you_mean(name, names)
-                listed = names_or_help(names, f"help({function.__name__})")
-                raise UnknownArgument(f"{function.__name__} has no argument {name!r}{hint}{listed}")
-        return function(*args, **kwargs)
-
-    return checking
+    given = len(args) - ("self" in signature.parameters)
+    for name in kwargs:
+        if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
+            hint = did_you_mean(name, names)
+            return f"has no argument {name!r}{hint}{names_or_help(names, f'help({function})')}"
+        if name in by_place[:given]:
+            return f"got {name} twice; call it as in {example}"
+    if given > len(by_place):
+        first = f"{', '.join(by_place)} by position, and the rest by name" if by_place else ""
+        return f"takes {first or 'arguments by name alone'}, as in {example}"
+    missing = [
+        name
+        for name in by_place[given:]
+        if name not in kwargs and parameters[name].default is inspect.Parameter.empty
+    ]
+    return f"needs {' and '.join(missing)}, as in {example}"

@@ -106,8 +106,9 @@ def missing_name(module: str, name: str, hint: str, frame: FrameType) -> Excepti
     return UnknownName(f"module {module!r} has no attribute {name!r}{hint}")
 
 
-class UnknownArgument(ShortTraceback, TypeError):
-    """A function has no such argument: one sentence that names its arguments."""
+class WrongArguments(ShortTraceback, TypeError):
+    """A function was called without an argument that it needs, or with one that it does not take: one
+    sentence that shows what it has."""
 
 
 class WrongValue(ShortTraceback, ValueError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.agent import Agent
+from rlbook.checks import check_arguments
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
@@ -26,6 +27,7 @@ from rlbook.runs.storage.folder import check_free
 from rlbook.seeding import fresh_seed
 
 
+@check_arguments('rlbook.train("ppo", "CartPole-v1"); `rlbook list` shows what trains where')
 def train(
     algorithm: str | type[Agent],
     env: EnvLike,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import html
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.ascii_signs import printable
-from rlbook.checks import four
+from rlbook.checks import check_arguments, four
 from rlbook.errors import RequestError
 from rlbook.runs.storage.folder import run_folders
 from rlbook.runs.storage.log import read_metrics
@@ -116,8 +116,9 @@ class ImprovementChance:
     """95 %, stratified over environments and groups; a point if each has one run."""
 
 
+@check_arguments('rlbook.compare(["runs/a", "runs/b"])')
 def compare(
-    runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0
+    runs: Run | str | Path | Iterable[Run | str | Path], *, seed: int = 0
 ) -> ComparisonTable:
     """A table with one row for each group of runs that differ only in their seed, in the order of
     the runs.
@@ -135,17 +136,19 @@ def compare(
     """
     rows, repeats = rows_and_repeats(runs, seed=seed)
     for repeat in repeats:
-        warnings.warn(repeat, stacklevel=2)
+        warnings.warn(repeat, stacklevel=3)  # the caller's line
     return ComparisonTable(rows)
 
 
 def rows_and_repeats(
-    runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0
+    runs: Run | str | Path | Iterable[Run | str | Path], *, seed: int = 0
 ) -> tuple[list[Row], list[str]]:
     """The result of `compare`, and a sentence for each run that repeats another."""
-    named = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    named = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
     chosen: dict[object, Run | Path] = {}
     for run in named:
+        if not isinstance(run, str | Path) and not hasattr(run, "folder"):
+            raise RequestError(f"compare takes runs and their folders, got a {type(run).__name__}")
         for place in run_folders(Path(run)) if isinstance(run, str | Path) else [run]:
             folder = place if isinstance(place, Path) else place.folder
             chosen.setdefault(id(place) if folder is None else folder.resolve(), place)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent
-from rlbook.checks import whole_number
+from rlbook.checks import check_arguments, whole_number
 from rlbook.errors import RequestError, request_errors
 from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.evaluation.targets import Target, find_target, language_model_folder
@@ -34,6 +34,7 @@ START = "start"
 """In place of a folder to compare with: the run before training."""
 
 
+@check_arguments('rlbook.evaluate("runs/pole", episodes=100)')
 def evaluate(
     target: Run | Agent | Target | Callable[[Any], Any] | str | Path,
     env: EnvLike | None = None,

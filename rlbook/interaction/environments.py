@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlbook.checks import TRUST, module_hint, tell
+from rlbook.checks import TRUST, check_arguments, module_hint, tell
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.masked_observations import keys_beside_mask
@@ -173,6 +173,7 @@ def _other_version(env_id: str) -> str:
     return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
 
 
+@check_arguments('rlbook.make("CartPole-v1")')
 def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:
     """`gymnasium.make`, where "Maze-v0" is short for "rlbook/Maze-v0".
 

@@ -6,16 +6,18 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Parts, State
-from rlbook.checks import did_you_mean, known_keywords, parse_json
+from rlbook.checks import check_arguments, did_you_mean, parse_json
+from rlbook.data.text_files import TextFile
 from rlbook.errors import RequestError, message_stream
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
@@ -49,6 +51,7 @@ from rlbook.runs.storage.checkpoints import (
 )
 from rlbook.runs.storage.files import CheckpointError, read_file, replace_file
 from rlbook.runs.storage.folder import (
+    ROWS,
     check_free,
     lock_folder,
     read_config,
@@ -136,7 +139,10 @@ class Run(RunViews):
         self.written_elsewhere = not self.group.leads
 
     def _claim(self, folder: Path) -> None:
-        config = self.request.as_yaml()
+        request, rows = self.request, self.request.options.data
+        if isinstance(rows, TextFile):
+            request = request.with_options(data=str(folder / ROWS))
+        config = request.as_yaml()
         check_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -145,8 +151,11 @@ class Run(RunViews):
                 self.folder, self._sealed = folder, seal(config.encode())
                 best = self._write_log(self._log)
                 write_tokenizer(folder, self.request)
+                if isinstance(rows, TextFile):
+                    replace_file(folder / ROWS, rows.content())
                 self.write_checkpoint(best=best)
                 write_config(folder, config)
+                self.request = request
         except CheckpointError as error:
             raise RequestError(str(error).removesuffix(".")) from error
         except OSError as error:
@@ -232,7 +241,7 @@ class Run(RunViews):
         if self._is_training:
             raise RequestError("the run is training; a callback cannot train it as well")
 
-    @known_keywords
+    @check_arguments("run.train(steps=10_000)")
     def train(
         self,
         *,
@@ -288,6 +297,7 @@ class Run(RunViews):
             self._extend(RunOptions(**budget), schedules)
         return self.complete(hooks, quiet=quiet)
 
+    @check_arguments('run.save("runs/pole")')
     def save(self, folder: str | Path) -> Path:
         """Saves the run to a new folder and returns the folder; `rlbook.load` restores it.
 
@@ -321,14 +331,14 @@ class Run(RunViews):
         if not self.agent.can_checkpoint:
             raise RequestError("a round is in progress; save it in on_report or on_evaluation")
         check_saveable(self.agent)
-        before = self.folder, self._sealed, self._log, self.reports.best
+        before = self.request, self.folder, self._sealed, self._log, self.reports.best
         ended = self._source.finished_episodes
         told = len(ended)
         ended += self._untold_episodes
         try:
             self._claim(folder)
         finally:
-            self.folder, self._sealed, self._log, self.reports.best = before
+            self.request, self.folder, self._sealed, self._log, self.reports.best = before
             del ended[told:]
 
     def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
@@ -496,7 +506,7 @@ class Run(RunViews):
         return f"{self.steps:,} {self.unit} and {self._source.episodes:,} episodes"
 
 
-@known_keywords
+@check_arguments('rlbook.load("runs/pole")')
 def load(
     folder: str | Path,
     *,
@@ -505,7 +515,7 @@ def load(
     env: EnvLike | None = None,
     algorithm: type[Agent] | None = None,
     network: Callable[..., Any] | None = None,
-    data: Data | None = None,
+    data: Data | Sequence[Mapping[str, Any]] | str | Path | None = None,
     workers: int | None = None,
     inspect: int | None = None,
 ) -> Run:
@@ -519,7 +529,7 @@ def load(
         env: the environment, for a run whose environment was made without an id or in wrappers.
         algorithm: the class, for a run of a class that cannot be imported.
         network: likewise, the class of the run's own network.
-        data: the data set, for a run that learned from one that lay in no file.
+        data: the data set, for a run that learned from episodes in memory, or whose file has moved.
         workers: how many processes step the environments of a run that is resumed or evaluated; 1
             where left out.
         inspect: held-out starts to record when the run is resumed; where left out, as many as
@@ -529,6 +539,8 @@ def load(
         RequestError: no such folder, or a config that is not valid.
         CheckpointError: no checkpoint, or one that is damaged; one sentence.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise RequestError(f"a run is loaded from its folder, got a {type(folder).__name__}")
     folder = Path(folder)
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
@@ -546,11 +558,23 @@ def load(
         network=network,
         **given,
     )
+    if data is None:
+        request = _with_own_rows(folder, request)
     run = Run(with_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed
     run._restore(step, state, source=False)
     run._read_log()
     return run
+
+
+def _with_own_rows(folder: Path, request: Request) -> Request:
+    """The request with the rows that its run was given in memory, wherever its folder was moved
+    to."""
+    rows = folder / ROWS
+    named = request.options.data
+    if not isinstance(named, str) or Path(named).name != ROWS or not rows.is_file():
+        return request
+    return request.with_options(data=str(rows))
 
 
 def _agent_in(request: Request, folder: Path) -> Agent:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
-from rlbook.checks import known_keywords, tell
+from rlbook.checks import check_arguments, tell
 from rlbook.errors import RequestError, UnknownName, in_notebook
 from rlbook.runs.other_libraries import OF_A_RUN
 from rlbook.runs.run_state import RunState
@@ -41,7 +41,7 @@ class RunViews(RunState):
         hint = "" if name.startswith("_") else tell(name, OF_A_RUN, public)
         raise UnknownName(f"a run has no {name!r}{hint}")
 
-    @known_keywords
+    @check_arguments("run.predict(observation)")
     def predict(
         self,
         observation: Elements,
@@ -96,13 +96,13 @@ class RunViews(RunState):
         """Plays whole greedy episodes; arguments and result as of `rlbook.evaluate`."""
         return _package().evaluate(self, episodes=episodes, seed=seed, **options)
 
-    @known_keywords
+    @check_arguments('run.plot("curve.png")')
     def plot(self, out: str | Path | None = None, *, smooth: int = 1) -> Figure:
         """Draws the learning curve, and writes it to `out` (.png, .svg or .pdf); see
         `rlbook.plots.plot_curves`."""
         return _package().plots.plot_curves(self, out, smooth=smooth)
 
-    @known_keywords
+    @check_arguments('run.watch(gif="episode.gif")')
     def watch(
         self,
         episodes: int | None = None,
@@ -125,6 +125,10 @@ class RunViews(RunState):
         Raises:
             RequestError: an agent that does not act, or an environment that cannot be drawn so.
         """
+        if isinstance(episodes, str | Path):
+            raise RequestError(
+                f"the film's file is given by name: run.watch(gif={str(episodes)!r})"
+            )
         plots = _package().plots
         if gif is None and render_mode is None and in_notebook() and not self._writes_texts():
             return plots.film_in_cell(self, episodes=episodes or 1, seed=seed)

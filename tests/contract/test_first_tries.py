@@ -369,6 +369,38 @@ def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
         rlbook.make(gymnasium.make("CartPole-v1"))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ('rlbook.train("ppo")', r'^train needs env, as in rlbook\.train\("ppo", "CartPole-v1"\)'),
+        ("rlbook.train()", r"^train needs algorithm and env, .*; `rlbook list` shows what trains"),
+        ('rlbook.train("ppo", algorithm="dqn")', "^train got algorithm twice"),
+        ("rlbook.evaluate()", r'^evaluate needs target, as in rlbook\.evaluate\("runs/pole"'),
+        ("rlbook.evaluate(None)", "^a run is loaded from its folder, got a NoneType"),
+        ("rlbook.compare()", "^compare needs runs, as in"),
+        ("rlbook.compare(run, run)", r'^compare takes runs by position, .*\["runs/a", "runs/b"\]'),
+        ("rlbook.compare([run, None])", "^compare takes runs and their folders, got a NoneType"),
+        ("rlbook.load()", "^load needs folder, as in"),
+        ("rlbook.load(run)", "^a run is loaded from its folder, got a Run"),
+        ("rlbook.make()", r'^make needs env_id, as in rlbook\.make\("CartPole-v1"\)'),
+        ("run.predict()", r"^predict needs observation, as in run\.predict\(observation\)"),
+        ("run.save()", "^save needs folder, as in"),
+        ("run.train(100)", r"^train takes arguments by name alone, as in run\.train\(steps="),
+        ("run.watch('a.gif')", r"the film's file is given by name: run\.watch\(gif='a\.gif'\)"),
+        ("run.watch(file='a.gif')", "^watch has no argument 'file'"),
+    ],
+)
+def test_a_call_with_wrong_arguments_is_told_a_right_one(call: str, said: str) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises((TypeError, ValueError), match=said):
+        eval(call, {"rlbook": rlbook, "run": run})  # noqa: S307
+
+
+def test_runs_to_compare_may_come_from_a_generator() -> None:
+    made = (rlbook.train("q_learning", "Maze-v0", steps=200, seed=seed) for seed in range(2))
+    assert [len(row.scores) for row in rlbook.compare(made)] == [2]
+
+
 def test_a_rule_written_by_hand_is_evaluated_as_an_agent_is() -> None:
     """Pushing towards where the pole falls holds it up for all 500 steps."""
 

@@ -17,6 +17,8 @@ from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_
 from rlbook.runs.storage.log import read_metrics
 
 CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000  # its name, and its bytes at most
+ROWS = "data.jsonl"
+"""The file of the rows that a run was given in memory."""
 SHOWN = 3  # run folders that an error names
 
 
