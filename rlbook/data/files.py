@@ -17,6 +17,8 @@ from rlbook.data.schemas import Conversation, Message, Prompt, RowText, Schema, 
 from rlbook.data.text_files import Each, ItemsOnDemand, TextFile, read_rows
 from rlbook.errors import RequestError
 
+IN_MEMORY = "rlbook.data.Episodes([rlbook.data.Episode(obs, action, reward), …])"
+"""How recorded episodes are given that lie in no file."""
 ROOM = 16  # tokens that a chat template may put around a message
 
 
@@ -67,7 +69,7 @@ class Encoder(Protocol):
 
 
 def load(
-    path: str | Path, env: Any, *, kinds: Sequence[str] = ()
+    path: str | Path | TextFile, env: Any, *, kinds: Sequence[str] = ()
 ) -> Episodes | Pairs | Groups | Labelled:
     """Loads the data set in a file or a folder.
 
@@ -79,7 +81,7 @@ def load(
 
     Args:
         path: a Minari folder, a file of JSON lines or with one JSON array, a parquet file, or a
-            folder that `datasets` has saved.
+            folder that `datasets` has saved; or rows that have been read.
         env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it
             says how observations are shown to the agent, and brings the tokens for texts.
         kinds: names of the classes that the agent learns from; with "Labelled" among them a label
@@ -89,6 +91,14 @@ def load(
         RequestError: nothing that can be read, or a row that is not as it should be, with its line;
             one sentence.
     """
+    encoder, counted = getattr(env.unwrapped, "codec", None), "Labelled" in kinds
+    if isinstance(path, TextFile):
+        if encoder is None:
+            raise RequestError(
+                "data: rows of text cannot be used where observations are not text; give"
+                f" {IN_MEMORY}, or a Minari data set"
+            )
+        return _texts(path, encoder, counted=counted)
     path = Path(path)
     if not path.exists():
         hint = "" if path.is_absolute() or path.suffix else "; nothing is downloaded"
@@ -97,7 +107,6 @@ def load(
     if folder is not None:
         episodes, digest = read_minari(folder, env.adaptation, _raw_spaces(env.env))
         return Episodes(episodes, digest=digest)
-    encoder = getattr(env.unwrapped, "codec", None)
     if (path / "config.yaml").is_file():
         raise RequestError(
             f"data: {path} is a run; record episodes of it, and give those: rlbook record"
@@ -108,7 +117,7 @@ def load(
             f"data: {path} is no Minari data set, which this environment needs: its observations are"
             " not text, so rows of text cannot be used"
         )
-    return _texts(read_rows(path), encoder, counted="Labelled" in kinds)
+    return _texts(read_rows(path), encoder, counted=counted)
 
 
 def _raw_spaces(env: Any) -> tuple[Any, Any]:

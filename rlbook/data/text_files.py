@@ -17,7 +17,7 @@ import stat
 import tempfile
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
 
@@ -118,6 +118,11 @@ class TextFile(ItemsOnDemand[Row]):
         self._file.seek(int(self._starts[index]))
         return self._parse_row(index, self._file.readline(LONGEST_LINE + 1))
 
+    def content(self) -> bytes:
+        """All of the file."""
+        self._file.seek(0)
+        return self._file.read()
+
     def where(self, index: int) -> str:
         """The file and the line of a row, for error messages."""
         return f"{self.path}, {self.unit} {self._lines[index]}"
@@ -162,6 +167,41 @@ def read_rows(path: Path) -> TextFile:
     if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
         return _spool(_array_rows(file, path), path)
     return TextFile(file, path)
+
+
+def holds_rows(data: Any) -> bool:
+    """Whether an object of the program is rows of text: mappings in a sequence, a `datasets.Dataset`
+    or a pandas DataFrame."""
+    if hasattr(data, "iloc"):
+        return hasattr(data, "columns")
+    is_list = isinstance(data, Sequence) and not isinstance(data, str | bytes)
+    if isinstance(data, TextFile) or not (is_list or hasattr(data, "column_names")):
+        return False
+    return not len(data) or (not isinstance(data, Mapping) and isinstance(data[0], Mapping))
+
+
+def rows_in_memory(data: Any) -> TextFile:
+    """What `holds_rows` accepts, as the rows of a temporary file.
+
+    Raises:
+        RequestError: a value that JSON does not have.
+    """
+    return _spool(_rows_of(data), Path("data"))
+
+
+def _rows_of(data: Any) -> Iterator[Row]:
+    for number, row in enumerate(data.to_dict("records") if hasattr(data, "iloc") else data, 1):
+        try:
+            yield json.loads(json.dumps(row, default=_as_list))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestError(f"data, row {number} cannot be written as JSON: {error}") from None
+
+
+def _as_list(value: Any) -> Any:
+    """The numbers or texts of an array."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"it holds a {type(value).__name__}")
 
 
 def _open_file(path: Path) -> IO[bytes]:

@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from rlbook.agent import Agent
+from rlbook.data.text_files import holds_rows, rows_in_memory
 from rlbook.errors import RequestError, request_errors
 from rlbook.functional.schedules import Schedule, hold_schedule
 from rlbook.hyperparameters import field_names, field_values
@@ -96,6 +97,8 @@ class Request:
             if isinstance(algorithm, str)
             else check_class(algorithm)
         )
+        if holds_rows(options.get("data")):
+            options["data"] = rows_in_memory(options["data"])
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
         folder, spec = split_model(asked.model)
@@ -240,7 +243,7 @@ class Request:
         ]
         if model:  # the folder is the environment's, what else was said about it the option's
             named["model"] = ", ".join(model)
-        return {**self.recipe.kwargs, **self.hyperparameters, **vars(self.options), **named}
+        return {**_plain(self.recipe.kwargs), **self.hyperparameters, **vars(self.options), **named}
 
     def as_yaml(self) -> str:
         """The text of config.yaml. Raises RequestError if an argument of the environment is not
@@ -588,7 +591,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts values to plain YAML types: tuples to lists, schedules to text, NumPy numbers to
+    """Converts values to plain YAML types: tuples to lists, schedules and paths to text, NumPy numbers to
     Python's."""
     return {name: _plain_value(value) for name, value in fields.items()}
 
@@ -596,7 +599,7 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _plain_value(value: object) -> object:
     if isinstance(value, (tuple, list)):
         return [_plain_value(item) for item in value]
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) or isinstance(value, Path):
         return str(value)
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 

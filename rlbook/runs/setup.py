@@ -16,6 +16,7 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner, check_initialised
 from rlbook.checks import ENDLESS
+from rlbook.data.text_files import TextFile
 from rlbook.errors import RequestError, request_errors
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.tabular.table_interaction import interaction_for
@@ -448,7 +449,11 @@ def _prompts_hint(request: Request) -> str:
 def _prompts_note(request: Request) -> tuple[str, ...]:
     """A note that evaluation uses other prompts than the recorded rows."""
     named = {"task", "function", "data"} & set(request.recipe.kwargs)
-    if request.recipe.name != CHAT or named or not isinstance(request.options.data, str | Path):
+    if (
+        request.recipe.name != CHAT
+        or named
+        or not isinstance(request.options.data, str | Path | TextFile)
+    ):
         return ()
     return (
         "evaluation asks sums, the default task of Chat-v0; env.data names a file with other "
@@ -458,14 +463,16 @@ def _prompts_note(request: Request) -> tuple[str, ...]:
 
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The named data set, or else demonstrations; shuffled with the run's seed."""
-    from rlbook.data import load as load_data
+    from rlbook.data.data_set import DataSet
     from rlbook.data.episodes import Episodes
+    from rlbook.data.files import IN_MEMORY
+    from rlbook.data.files import load as load_data
     from rlbook.data.transitions import Steps
     from rlbook.runs import demonstrations as made  # torch, which tables do without
 
     data, kinds = request.options.data, request.agent.data_kinds
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
-    if isinstance(data, str | Path):
+    if isinstance(data, str | Path | TextFile):
         data = load_data(data, env, kinds=kinds)
     elif data is None:
         made.check_makeable(request, env, parts)
@@ -494,6 +501,11 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
             ) from None
     if isinstance(data, Steps):
         _check_actions(request, env, data.rows.action.shape[1:])
+    if kinds and not isinstance(data, DataSet):
+        raise RequestError(
+            "data must be a file or a folder, rows such as [{'prompt': …, 'completion': …}], or"
+            f" {IN_MEMORY}, got a {type(data).__name__}"
+        )
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
             f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, but the "

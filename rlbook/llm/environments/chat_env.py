@@ -4,6 +4,7 @@ messages."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlbook.data.schemas import Message
@@ -82,8 +83,8 @@ class Chat(TokenEnv):
         *,
         task: str | None = None,
         function: str | Source | None = None,
-        data: str | None = None,
-        held_out_data: str | None = None,
+        data: str | Path | None = None,
+        held_out_data: str | Path | None = None,
         held_out: float = 0.1,
         system: str | None = None,
         shots: int | Sequence[Message] = 0,

@@ -446,8 +446,8 @@ def chat_settings(
     task: str | None,
     function: str | Source | None,
     allow_import: bool,
-    data: str | None,
-    held_out_data: str | None,
+    data: str | Path | None,
+    held_out_data: str | Path | None,
     held_out: float,
     model: str | None,
     tokenizer: str | None,
@@ -473,9 +473,8 @@ def chat_settings(
         )
     if held_out_data is not None and data is None:
         raise ValueError("held_out_data applies to examples from data, but none were given")
+    data, held_out_data = _file_name("data", data), _file_name("held_out_data", held_out_data)
     for name, value in (
-        ("data", data),
-        ("held_out_data", held_out_data),
         ("system", system),
         ("template", template),
         ("model", model),
@@ -510,6 +509,17 @@ def chat_settings(
         end_tokens=tuple(map(str, _as_list(end_tokens))),
         max_prompt_tokens=max_prompt_tokens,
         overlong=overlong,
+    )
+
+
+def _file_name(name: str, value: object) -> str | None:
+    """The path of a file of rows, as text."""
+    if value is None or (isinstance(value, str | Path) and str(value)):
+        return None if value is None else str(value)
+    got = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
+    raise ValueError(
+        f"{name} must be the path of a file or a folder of rows, got {got}; rows in memory are"
+        " written to a file first, one JSON object a line"
     )
 
 
