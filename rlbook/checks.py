@@ -809,7 +809,11 @@ def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _wrong_arguments(
-    function: str, signature: inspect.Signature, args: Any, kwargs: Any, example: str
+    function: str,
+    signature: inspect.Signature,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    example: str,
 ) -> str:
     """What is wrong with a call whose arguments do not fit the signature."""
     parameters = {name: item for name, item in signature.parameters.items() if name != "self"}

@@ -169,18 +169,19 @@ def read_rows(path: Path) -> TextFile:
     return TextFile(file, path)
 
 
-def holds_rows(data: Any) -> bool:
+def holds_rows(data: object) -> bool:
     """Whether an object of the program is rows of text: mappings in a sequence, a `datasets.Dataset`
     or a pandas DataFrame."""
     if hasattr(data, "iloc"):
         return hasattr(data, "columns")
-    is_list = isinstance(data, Sequence) and not isinstance(data, str | bytes)
-    if isinstance(data, TextFile) or not (is_list or hasattr(data, "column_names")):
+    if isinstance(data, Mapping | TextFile | str | bytes):
         return False
-    return not len(data) or (not isinstance(data, Mapping) and isinstance(data[0], Mapping))
+    if hasattr(data, "column_names"):
+        return True
+    return isinstance(data, Sequence) and (not data or isinstance(data[0], Mapping))
 
 
-def rows_in_memory(data: Any) -> TextFile:
+def rows_in_memory(data: Iterable[object]) -> TextFile:
     """What `holds_rows` accepts, as the rows of a temporary file.
 
     Raises:
@@ -189,17 +190,18 @@ def rows_in_memory(data: Any) -> TextFile:
     return _spool(_rows_of(data), Path("data"))
 
 
-def _rows_of(data: Any) -> Iterator[Row]:
-    for number, row in enumerate(data.to_dict("records") if hasattr(data, "iloc") else data, 1):
+def _rows_of(data: Iterable[object]) -> Iterator[Row]:
+    table = getattr(data, "to_dict", None) if hasattr(data, "iloc") else None
+    for number, row in enumerate(data if table is None else table("records"), 1):
         try:
             yield json.loads(json.dumps(row, default=_as_list))
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"data, row {number} cannot be written as JSON: {error}") from None
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> object:
     """The numbers or texts of an array."""
-    if hasattr(value, "tolist"):
+    if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"it holds a {type(value).__name__}")
 
