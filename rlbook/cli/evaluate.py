@@ -58,7 +58,7 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     }
     named: Run | str = target
     if language_model_folder(target) is None:
-        named = run = rlbook.load(target, **loading)
+        named = run = rlbook.load(target, env=options.env, **loading)
         if run.agent.prefers and not run.agent.plays():
             used = ("data", "threshold", "out", "checkpoint")
             _refuse_idle(options, "a reward model", used, elsewhere)

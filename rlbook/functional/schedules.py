@@ -12,6 +12,7 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
@@ -53,7 +54,7 @@ def scheduled_value(numbers: Numbers, progress: float, count: int) -> float:
 
 
 def _check(name: str, value: float, *, above: float = -math.inf, most: float = math.inf) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if number and math.isfinite(value) and above < value <= most:
         return
     allowed = "a number above 0" if most == math.inf else "a number in (0, 1]"

@@ -137,6 +137,8 @@ class RunOptions:
                     :200
                 ]
             )
+        if self.device is not None:  # a torch.device, too
+            object.__setattr__(self, "device", str(self.device))
         with request_errors():
             check("device", self.device, optional(DEVICE))
 

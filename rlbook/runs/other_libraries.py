@@ -11,7 +11,7 @@ from rlbook.checks import names_or_help, synonyms, tell
 from rlbook.hyperparameters import field_names
 from rlbook.registry import name_of
 
-METRICS = "its numbers are run.metrics, a list of dicts"
+METRICS = "its numbers are run.metrics, a list of dicts, which pandas.DataFrame takes"
 WEIGHTS = "the weights are run.agent.state_dict()"
 OF_A_RUN = {
     "get_parameters": WEIGHTS,
@@ -30,6 +30,12 @@ OF_A_RUN = {
     "history": METRICS,
     "results": METRICS,
     "log": METRICS,
+    "df": METRICS,
+    "dataframe": METRICS,
+    "to_dataframe": METRICS,
+    "to_pandas": METRICS,
+    "to_csv": METRICS,
+    "log_to_csv": METRICS,
     "loss_curve_": METRICS,
     "set_logger": 'rlbook.train(…, track="tensorboard") logs there, and run.metrics has the numbers',
     "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
@@ -37,7 +43,8 @@ OF_A_RUN = {
     "rewards": "returns are run.episode_returns, one for each training episode",
     "score": "run.evaluate(episodes=100).mean is its mean return",
     "test": "run.evaluate(episodes=100) plays greedy episodes",
-    "predict_proba": "run.agent.policy, where it has one, is a module that gives distributions",
+    "predict_proba": "run.agent.policy.distribution(observations) has the probabilities, where the"
+    " agent has a policy",
     "config": "its hyper-parameters are run.agent.config",
     "get_params": "its hyper-parameters are run.agent.config",
     "set_params": "a run keeps its hyper-parameters; rlbook.train(…, start=run) begins a new one"

@@ -229,9 +229,12 @@ class Request:
         mine, theirs = self._flat(), held._flat()
         for name in ("algorithm", "env", *names):
             if name not in UNWRITTEN and mine.get(name) != theirs.get(name):
+                larger = (
+                    f"; rlbook.load(folder).resume({name}={mine.get(name)}) gives it that budget"
+                )
                 raise RequestError(
                     f"the run was started with {name} {theirs.get(name)}; resuming cannot make it"
-                    f" {mine.get(name)}"
+                    f" {mine.get(name)}{larger if name in BUDGETS else ''}"
                 )
 
     def _flat(self) -> dict[str, Any]:
@@ -329,7 +332,10 @@ class Request:
             )
         target = fields["env"] or env
         if target is None:
-            raise RequestError("this run's environment was made without an id; give env")
+            raise RequestError(
+                "this run's environment was made without an id or in wrappers; give env, as in"
+                " rlbook.load(folder, env=my_env)"
+            )
         if algorithm is not None and name_of(check_class(algorithm)) != fields["algorithm"]:
             raise RequestError(
                 f"the run was made with {fields['algorithm']}, not with {name_of(algorithm)}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlbook.agent import Agent, Data, Parts, State
 from rlbook.checks import check_arguments, did_you_mean, parse_json
@@ -240,6 +240,12 @@ class Run(RunViews):
         """Raises RequestError during training: a callback must not train its own run."""
         if self._is_training:
             raise RequestError("the run is training; a callback cannot train it as well")
+
+    def __reduce__(self) -> NoReturn:
+        raise RequestError(
+            "a run is not pickled or copied: run.save(folder) keeps it, and rlbook.load(folder) brings"
+            " it back"
+        )
 
     @check_arguments("run.train(steps=10_000)")
     def train(

@@ -41,7 +41,10 @@ def track(names: Sequence[str], folder: Path) -> Iterator[Report]:
     for name in names:
         if name not in TRACKERS:
             hint = did_you_mean(name, TRACKERS)
-            raise RequestError(f"track has no {name!r}{hint} (known: {', '.join(TRACKERS)})")
+            raise RequestError(
+                f"track has no {name!r}{hint} (known: {', '.join(TRACKERS)}); the numbers are in the"
+                " folder out as well, in metrics.jsonl and episodes.csv"
+            )
     with contextlib.ExitStack() as stack:
         reports = [stack.enter_context(TRACKERS[name](folder)) for name in dict.fromkeys(names)]
 

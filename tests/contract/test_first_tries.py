@@ -3,8 +3,10 @@ names. It works, or the error says what would."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
+import pickle
 import re
 import shutil
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import rlbook
@@ -394,6 +397,43 @@ def test_a_call_with_wrong_arguments_is_told_a_right_one(call: str, said: str) -
     run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
     with pytest.raises((TypeError, ValueError), match=said):
         eval(call, {"rlbook": rlbook, "run": run})  # noqa: S307
+
+
+@pytest.mark.parametrize("keep", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_run_is_saved_and_not_pickled(keep: Callable[[Any], object]) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError, match=r"^a run is not pickled or copied: run\.save\("):
+        keep(run)
+
+
+def test_numbers_and_devices_of_other_libraries_are_taken() -> None:
+    table = rlbook.train("q_learning", "Maze-v0", steps=20, alpha=np.float32(0.5), eval_every=0)
+    assert table.agent.config.alpha(0.0) == 0.5
+    asked: dict[str, Any] = {"steps": 32, "rollout_steps": 4, "eval_every": 0}
+    run = rlbook.train("ppo", "CartPole-v1", device=torch.device("cpu"), **asked)
+    assert run.request.options.device == "cpu"
+    with pytest.raises(rlbook.RequestError, match=r"device must be one of .*, got '7'"):
+        rlbook.train("ppo", "CartPole-v1", device=7, **asked)
+
+
+def test_a_run_of_a_wrapped_environment_is_evaluated_in_a_named_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    env = gymnasium.wrappers.TransformReward(
+        gymnasium.make("CartPole-v1"), lambda reward: 2 * reward
+    )
+    rlbook.train("ppo", env, steps=32, rollout_steps=4, eval_every=0, out=folder)
+    assert main(["evaluate", folder, "--episodes", "2"]) == 2
+    assert "in wrappers; give env" in capsys.readouterr().err
+    assert main(["evaluate", folder, "--env", "CartPole-v1", "--episodes", "2"]) == 0
+
+
+def test_a_resumed_run_is_told_how_its_budget_grows(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"out": tmp_path / "run", "eval_every": 0}
+    rlbook.train("q_learning", "Maze-v0", steps=20, **asked)
+    with pytest.raises(rlbook.RequestError, match=r"; rlbook\.load\(folder\)\.resume\(steps=40\)"):
+        rlbook.train("q_learning", "Maze-v0", steps=40, resume=True, **asked)
 
 
 def test_runs_to_compare_may_come_from_a_generator() -> None:

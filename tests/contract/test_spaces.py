@@ -381,7 +381,7 @@ def test_an_instance_without_an_id_trains_and_is_evaluated(algorithm: str, tmp_p
     run = rlbook.train(algorithm, Everything(), steps=600, out=tmp_path / "run", eval_episodes=4)
     assert run.request.recipe.name == "Everything"
     assert set(rlbook.evaluate(run, episodes=5).lengths) == {12}
-    with pytest.raises(rlbook.RequestError, match="made without an id; give env"):
+    with pytest.raises(rlbook.RequestError, match="made without an id or in wrappers; give env"):
         rlbook.load(tmp_path / "run")
     again = rlbook.load(tmp_path / "run", env=Everything())
     assert again.steps == run.steps and rlbook.evaluate(

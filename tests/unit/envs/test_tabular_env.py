@@ -339,7 +339,8 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         rlbook.train("q_learning", noisy_model(), out=tmp_path / "run", on_report=stop, **options)
     with pytest.raises(
-        rlbook.RequestError, match="this run's environment was made without an id; give env"
+        rlbook.RequestError,
+        match="this run's environment was made without an id or in wrappers; give env",
     ):
         rlbook.load(tmp_path / "run")
     again = rlbook.train("q_learning", noisy_model(), out=tmp_path / "run", resume=True, **options)
