@@ -530,11 +530,20 @@ class Agent(metaclass=AgentType):
         memory: Any = None,
     ) -> Any:
         """The action of `predict`, and the memory after it for an agent that has one."""
-        from rlbook.envs.space_batches import as_array, as_batch, is_batch, plain, rows_of
+        from rlbook.envs.space_batches import (
+            as_array,
+            as_arrays,
+            as_batch,
+            is_batch,
+            plain,
+            rows_of,
+        )
 
         shown, taken = self._env_spaces()
         many, masks = is_batch(shown, observation), self._mask_argument(action_mask)
         agent = self._exploring_twin() if explore else self
+        if many:
+            observation = as_arrays(shown, observation)
         if self.batched:
             if many:
                 return agent._act_in_env(observation, explore, masks, memory)

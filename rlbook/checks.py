@@ -783,6 +783,13 @@ def _shapes(observations: Any, *leading: str) -> str:
     return f"shape [{', '.join([*leading, *map(str, shape)])}]"
 
 
+def as_path(name: str, value: object) -> Path:
+    """A path that was given as text or as a path. Raises RequestError if it is something else."""
+    if not isinstance(value, str | os.PathLike):
+        raise RequestError(f"{name} must be a path, got {value!r:.60}")
+    return Path(value)
+
+
 def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorates a public function: a call that lacks an argument, or has one that is unknown, given
     twice or one too many, is a WrongArguments of one sentence.

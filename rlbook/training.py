@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.agent import Agent
-from rlbook.checks import check_arguments
+from rlbook.checks import as_path, check_arguments
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
@@ -100,6 +100,7 @@ def train(
             "train takes an algorithm and an environment; all else is named, such as steps=10_000,"
             f" got {further[0]!r:.60}"
         )
+    out = None if out is None else as_path("out", out)
     options = {name: settings.pop(name) for name in NAMES if name in settings}
     draws_seed = options.get("seed", 0) is None and not resume  # a resumed run has its own
     if draws_seed:

@@ -49,6 +49,15 @@ def as_array(space: spaces.Space, observation: Elements) -> Any:
     return observation
 
 
+def as_arrays(space: spaces.Space, batch: Elements) -> Any:
+    """A batch of observations, with lists converted to arrays."""
+    if isinstance(space, spaces.Dict):
+        return {name: as_arrays(part, batch[name]) for name, part in space.spaces.items()}  # type: ignore[call-overload,index]
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(as_arrays, space.spaces, batch))  # type: ignore[arg-type]
+    return as_array(space, batch) if isinstance(batch, list | tuple) else batch
+
+
 def rows_of(space: spaces.Space, batch: Elements) -> list[Any]:
     """The elements of a batch, one by one."""
     found: Iterator[Any] = iterate(batch_space(space, length(space, batch)), batch)

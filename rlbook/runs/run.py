@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlbook.agent import Agent, Data, Parts, State
-from rlbook.checks import check_arguments, did_you_mean, parse_json
+from rlbook.checks import as_path, check_arguments, did_you_mean, parse_json
 from rlbook.data.text_files import TextFile
 from rlbook.errors import RequestError, message_stream
 from rlbook.interaction.budget import Budget
@@ -315,7 +315,7 @@ class Run(RunViews):
             RequestError: something is there already, it cannot be written, or a callback asks in
                 the middle of a round of texts or of a run of several processes.
         """
-        folder = Path(folder)
+        folder = as_path("folder", folder)
         if self._is_training:
             self._save_as_it_is(folder)
             return folder

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
-from rlbook.checks import check_arguments, tell
+from rlbook.checks import as_path, check_arguments, tell
 from rlbook.errors import RequestError, UnknownName, in_notebook
 from rlbook.runs.other_libraries import OF_A_RUN
 from rlbook.runs.run_state import RunState
@@ -129,6 +129,7 @@ class RunViews(RunState):
             raise RequestError(
                 f"the film's file is given by name: run.watch(gif={str(episodes)!r})"
             )
+        gif = None if gif is None else as_path("gif", gif)
         plots = _package().plots
         if gif is None and render_mode is None and in_notebook() and not self._writes_texts():
             return plots.film_in_cell(self, episodes=episodes or 1, seed=seed)

@@ -204,3 +204,12 @@ def test_parts_of_which_only_some_are_batches_are_no_observation() -> None:
     with pytest.raises(WrongObservation, match="or a batch of them"):
         is_batch(space, parts)
     assert is_batch(space, parts | {"b": np.arange(4) % 3})
+
+
+def test_lists_are_batches_as_arrays_are() -> None:
+    """As JSON brings them."""
+    run = rlbook.train("ppo", "CartPole-v1", steps=32, rollout_steps=4, eval_every=0)
+    rows = run.make_env().observation_space.sample()[None] * np.array([[0.0], [1.0], [-1.0]])
+    found = run.predict(rows.tolist())
+    assert found.tolist() == run.predict(rows.astype(np.float32)).tolist()
+    assert run.predict(rows[1].tolist()) == found[1]
