@@ -516,10 +516,9 @@ def _file_name(name: str, value: object) -> str | None:
     """The path of a file of rows, as text."""
     if value is None or (isinstance(value, str | Path) and str(value)):
         return None if value is None else str(value)
-    got = repr(value) if isinstance(value, str) else f"a {type(value).__name__}"
     raise ValueError(
-        f"{name} must be the path of a file or a folder of rows, got {got}; rows in memory are"
-        " written to a file first, one JSON object a line"
+        f"{name} must be the path of a file or a folder of rows, got {value!r:.60}; rows in memory"
+        " are written to a file first, one JSON object a line"
     )
 
 

@@ -585,7 +585,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "examples come from a task, a function or data, but task and data were given",
     ),
     ({"data": "nowhere"}, "data: nowhere does not exist"),
-    ({"data": 3}, "data must be a text that is not empty, or none, got 3"),
+    ({"data": 3}, "data must be the path of a file or a folder of rows, got 3"),
     ({"held_out_data": "x"}, "held_out_data applies to examples from data"),
     ({"held_out": 1}, r"held_out must be a number in \(0, 1\), got 1"),
     ({"system": ["a"]}, r"system must be a text, or none, got \['a'\]"),

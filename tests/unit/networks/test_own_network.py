@@ -382,7 +382,7 @@ def test_a_strangers_folder_imports_nothing_unasked(capsys: pytest.CaptureFixtur
     run = rlbook.load("run", allow_import=True)
     assert run.predict(np.zeros(4, np.float32)) in (0, 1)
     assert run.agent.policy.actor.features_size == 3  # type: ignore[attr-defined]
-    with pytest.raises(RequestError, match="made with network own_networks:Features, not with"):
+    with pytest.raises(RequestError, match="started with network own_networks:Features, not with"):
         rlbook.load("run", network=own_networks.Identity)
     capsys.readouterr()
     assert main(["export", "run", "model", "--allow-import"]) == 2
