@@ -332,7 +332,7 @@ def test_the_model_s_settings_hold_for_images(algorithm: str, settings: dict[str
 def test_an_image_is_not_standardised() -> None:
     with pytest.raises(
         RequestError,
-        match="normalize_observation has no effect here, because the numbers of an image lie in",
+        match="normalize_observation has no effect here, because pixel values are scaled to",
     ):
         agent_of("ppo", hyperparameters={"normalize_observation": True})
 

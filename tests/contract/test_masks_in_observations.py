@@ -116,7 +116,7 @@ def test_a_network_sees_the_rest_and_takes_allowed_actions_alone(
     said = [note for note in run.notes if "mask" in note]
     assert said == [
         "observation: its 'action_mask' is the mask of the allowed actions, and the agent sees"
-        " 'observations' alone"
+        " only 'observations'"
     ]
     assert run.agent.adaptation is not None
     assert run.agent.adaptation.observation_space.shape == (3,)

@@ -171,11 +171,11 @@ def test_another_recipe_is_refused_in_the_folder_of_one(here: Path) -> None:
     run_recipe(own(), here / "run", only="teacher")
     before = contents(here / "run")
     with pytest.raises(
-        RequestError, match=r"teacher\.steps was 600 there, and is 700 now; choose another --out"
+        RequestError, match=r"teacher\.steps was 600 there, but is 700 now; choose another --out"
     ):
         run_recipe(own(teacher__steps=700), here / "run")
     write(changed("stages.pupil.batch_size", 4))
-    with pytest.raises(RequestError, match=r"pupil\.batch_size was 8 there, and is 4 now"):
+    with pytest.raises(RequestError, match=r"pupil\.batch_size was 8 there, but is 4 now"):
         plan_stages(own(), here / "run")
     assert contents(here / "run") == before
     (here / "full").mkdir()

@@ -87,7 +87,7 @@ def test_each_seed_is_the_run_of_its_own_command_to_the_byte(
     [
         ([*SHORT, "--seeds", "0"], ["seeds", "at least 1", "0"]),
         ([*SHORT, "--jobs", "2"], ["jobs", "without seeds"]),
-        ([*SHORT, "--cluster", "auto"], ["cluster", "'auto' without seeds"]),
+        ([*SHORT, "--cluster", "auto"], ["cluster", "without seeds, got 'auto'"]),
         ([*SHORT, "--seeds", "2", "--alpha", "-1"], ["alpha", "-1"]),
         (
             ["q_learning", "Addition-v0", "--seeds", "2"],

@@ -387,8 +387,8 @@ def refusal(env_id: str, *, allow_import: bool = False) -> str:
 
 def test_an_unknown_id_says_how_another_packages_environment_is_named() -> None:
     assert refusal("Tiny-v0") == (
-        "unknown environment 'Tiny-v0' (`rlbook list envs` shows all). If it is another package's,"
-        " name the module that registers it, 'MODULE:Tiny-v0', and give --allow-import"
+        "unknown environment 'Tiny-v0' (`rlbook list envs` shows all). If it belongs to another"
+        " package, name the module that registers it, 'MODULE:Tiny-v0', and give --allow-import"
         " (allow_import=True) if you trust it"
     )
     assert "did you mean 'FrozenLake-v1'? (`rlbook" in refusal("FrozneLake-v0")

@@ -170,7 +170,7 @@ def test_qwen2_s_biases_stay_beside_the_adapter(tmp_path: Path) -> None:
         base.model.layers[0].self_attn.q_proj.bias, generator=torch.Generator().manual_seed(3)
     )
     sentence = (
-        r"adapter: target_modules names 'dense', and no linear layer .*; did you mean '\w+_proj'\?"
+        r"adapter: target_modules names 'dense', but no linear layer .*; did you mean '\w+_proj'\?"
         r" \(they are: "
     )
     with pytest.raises(ValueError, match=sentence):

@@ -399,7 +399,7 @@ ARRAYS = {
     '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
     '[{"a": 1},]': "row 2 is not JSON",
     '[{"a": 1}, 2]': "row 2 must be a JSON object",
-    '["\udcff"]': "is not UTF-8",
+    '["\udcff"]': "is not valid UTF-8",
     '[{"a": 1},\n{"a": 2}]\n\n[{"a": 3}]': (
         r"line 4: nothing may follow the end of the array, got '\[\{"
     ),

@@ -84,7 +84,7 @@ def test_a_chat_that_is_too_long_is_rendered_once() -> None:
 
     with pytest.raises(
         ValueError,
-        match=r"^the prompt and its answer have 40000 tokens, but the model's limit is 4096: all",
+        match=r"^the prompt and its answer have 40000 tokens, but the model's limit is 4096: the",
     ):
         conversation(
             codec.backend, template, codec.ends, CHAT * 10_000, check_length=codec.check_length
@@ -99,7 +99,7 @@ def test_a_file_with_a_chat_of_many_turns_is_refused_with_its_line(tmp_path: Pat
         RequestError,
         match=(
             r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, but the model's limit is"
-            r" 4096: all that a model is given that states none"
+            r" 4096: the default for models that state none"
         ),
     ):
         rlbook.train("sft", "Addition-v0", data=str(path), steps=4)

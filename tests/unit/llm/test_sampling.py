@@ -275,13 +275,13 @@ def test_an_evaluation_samples_as_it_is_asked_to(run: Run) -> None:
             "q_learning",
             "Maze-v0",
             {"top_k": 2},
-            "top_k sets how a language model samples tokens, but this agent of q_learning has none",
+            "top_k sets how a language model samples tokens, but this agent .q_learning. has none",
         ),
         (
             "ppo",
             "CartPole-v1",
             {"temperature": 0.5},
-            "temperature sets how a language model samples tokens, but this agent of ppo has none",
+            "temperature sets how a language model samples tokens, but this agent .ppo. has none",
         ),
         ("grpo", "Addition-v0", {"top_p": 2.0}, r"top_p must be a number in \(0, 1\], got 2.0"),
         (

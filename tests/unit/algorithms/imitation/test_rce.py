@@ -144,7 +144,7 @@ def test_data_that_make_no_groups_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(
         json.dumps({"prompt": "1+1=", "chosen": "2", "rejected": "3"})
     )
-    with pytest.raises(RequestError, match=r"rce learns from Groups .*, and the data are Pairs"):
+    with pytest.raises(RequestError, match=r"rce learns from Groups .*, but the data are Pairs"):
         rlbook.train("rce", "Addition-v0", data=tmp_path / "rows.jsonl", steps=1)
     with pytest.raises(RequestError, match="groups of 8 cannot be made of these data"):
         rlbook.train("rce", "Maze-v0", walks=3, steps=1)

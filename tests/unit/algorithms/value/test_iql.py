@@ -263,7 +263,7 @@ def test_actions_of_another_kind_are_refused_in_one_sentence() -> None:
     boxes = [Episode(np.eye(25, dtype=np.float32)[:1], one, one[:, 0])]
     with pytest.raises(
         RequestError,
-        match=r"their actions have shape \[2\], and those of Maze-v0 \[\]",
+        match=r"their actions have shape \[2\], but those of Maze-v0 have \[\]",
     ):
         rlbook.train("iql", "Maze-v0", data=Episodes(boxes, unit="episode"))
 
