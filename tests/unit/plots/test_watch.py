@@ -480,7 +480,7 @@ def test_who_judges_and_does_not_act_is_not_watched() -> None:
     run = rlbook.train("reward_model", MAZE, passes=1, eval_every=0)
     with pytest.raises(
         RequestError,
-        match="reward_model does not act, so there is nothing to watch; rlbook evaluate says",
+        match="reward_model does not act, so there is nothing to watch; rlbook evaluate measures",
     ):
         watch(run)
 
