@@ -131,7 +131,7 @@ def test_every_option_of_the_help_is_completed(
         ("list reward_m", ["reward_model"]),
         ("explain entr", ["entropy"]),
         ("exercise che", ["check"]),
-        ("exercise check ret", ["returns"]),
+        ("exercise check ret", ["returns", "returns_for_a_clear_choice"]),
         ("exercise check wal", ["walks.jsonl"]),
         ("bug show ppo-r", ["ppo-ratio-always-one"]),
         ("recipe rl", ["rlhf"]),
