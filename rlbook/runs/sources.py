@@ -59,6 +59,12 @@ class Source(ABC):
         return []
 
     @property
+    def cut_short(self) -> int:
+        """How many of the last finished episodes belong to a round that was scored before it ended,
+        because training did."""
+        return 0
+
+    @property
     def notes(self) -> list[str]:
         """Notes added during training."""
         return []
@@ -105,6 +111,10 @@ class EnvironmentSource(Source):
     @property
     def finished_episodes(self) -> list[Episode]:
         return self.interaction.finished
+
+    @property
+    def cut_short(self) -> int:
+        return self.interaction.cut_short
 
     @property
     def notes(self) -> list[str]:

@@ -235,9 +235,10 @@ class TrainingLoop:
         report: dict[str, Any] = {"step": run.steps, "episodes": self.source.episodes}
         if self.source.passes:
             report["passes"] = self.source.passes
-        if finished:
-            report["return"] = math.fsum(item[1] for item in finished) / len(finished)
-            report["length"] = sum(item[2] for item in finished) / len(finished)
+        counted = finished[: max(0, len(finished) - self.source.cut_short)]
+        if counted:
+            report["return"] = math.fsum(item[1] for item in counted) / len(counted)
+            report["length"] = sum(item[2] for item in counted) / len(counted)
         report |= self.reports.means() | found
         if run._log is not None:
             with report_disk_errors(run.folder):

@@ -165,12 +165,15 @@ class VectorInteraction:
         named = named_numbers(info) if info else None
         self._unscored += [(self.steps, row) for row in np.flatnonzero(self._over).tolist()]
         final_reward = None
-        if self._scores and self._is_last(valid & ~self._over):
+        playing = valid & ~self._over
+        if self._scores and self._is_last(playing):
             scores, numbers = self._score()
+            if playing.any():
+                numbers = {}  # see `cut_short`
             # numbers of the step itself count for the rows that were stepped
             own = {name: np.where(valid, values, np.nan) for name, values in (named or {}).items()}
             named = {**own, **numbers} or None
-            final_reward = np.where(valid & ~self._over, np.nan, scores).astype(np.float32)
+            final_reward = np.where(playing, np.nan, scores).astype(np.float32)
             reward = np.where(valid, scores, reward)
         if LIFE_LOST in info:
             terminated = terminated | (info[LIFE_LOST] & valid)
@@ -210,6 +213,13 @@ class VectorInteraction:
         self._unscored = []
         new = np.isin(np.arange(len(reward)), rows)
         return reward, {name: np.where(new, values, np.nan) for name, values in named.items()}
+
+    @property
+    def cut_short(self) -> int:
+        """How many of the last finished episodes were scored because training ended before their
+        round did. They are the shortest ones of the round, so the means in the log leave them out.
+        """
+        return int(np.count_nonzero(~self.valid)) - len(self._unscored) if self._scores else 0
 
     def settle(self) -> None:
         """Scores the episodes that have ended, if the rest of the round is not needed."""

@@ -95,7 +95,8 @@ def test_rewards_of_a_round_teach_what_rewards_of_each_step_teach(
         np.testing.assert_array_equal(array, theirs[1][name], err_msg=name)
     assert once.episode_returns == each.episode_returns
     assert sum("reward/edit" in report for report in once.metrics) > 2
-    for report, other in zip(once.metrics, each.metrics, strict=True):
+    # the last line is of a round that has not ended, whose rewards of each step have been logged
+    for report, other in zip(once.metrics[:-1], each.metrics[:-1], strict=True):
         assert report.keys() == other.keys()
         # the parts are added up in another order: by row and not by the step that ended them
         assert all(
@@ -151,6 +152,7 @@ def test_training_that_ends_within_a_round_has_scored_what_has_ended() -> None:
     interaction.budget = Budget(steps=5, episodes=None)  # 3 steps, and 2 of the second column
     steps = write(interaction, TOKENS[:2])
     assert np.isnan(steps[1].final_reward).tolist() == [False, False, True]
+    assert interaction.cut_short == 2  # the means of the log are without them
     assert [row[1] for row in interaction.finished] == [
         float(np.float64(interaction.returns[row])) for row in (0, 1)
     ]
@@ -161,6 +163,19 @@ def test_training_that_ends_within_a_round_has_scored_what_has_ended() -> None:
     whole = text_rounds("step")
     write(whole, TOKENS)
     assert interaction.finished == whole.finished  # each is in the log once
+    assert interaction.cut_short == whole.cut_short == 0
+
+
+def test_the_last_line_of_the_log_leaves_out_a_round_that_training_has_cut_short() -> None:
+    reward = {"exact": 1.0, "length": 0.1}
+    two = train("grpo", reward, steps=None, episodes=64, anneal_learning_rate=False)
+    # three columns more, in which sums of two digits end, and those of three do not
+    run = train("grpo", reward, steps=two.steps + 65, anneal_learning_rate=False)
+    *_, second, last = run.metrics
+    assert second["episodes"] == 64 < last["episodes"] == len(run.episode_returns) < 96
+    assert second["length"] == np.mean(run.episode_lengths[32:64])
+    assert max(run.episode_lengths[64:]) < max(run.episode_lengths[32:64])
+    assert not [name for name in last if name in second and name.startswith(("re", "length"))]
 
 
 @pytest.mark.parametrize("reward", ["edit", best_of_group])

@@ -258,9 +258,9 @@ def curve(folder: Path) -> NDArray[np.float64]:
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
-    place = np.array(
-        [min(int(BINS * line["step"] / (lines[-1]["step"] + 1)), BINS - 1) for line in lines]
-    )
+    end = lines[-1]["step"] + 1
+    lines = [line for line in lines if line.get("return") is not None]
+    place = np.array([min(int(BINS * line["step"] / end), BINS - 1) for line in lines])
     ended = np.diff([line["episodes"] for line in lines], prepend=0)
     values = np.array([[line.get(name) or 0.0 for line in lines] for name in CURVES])
     return np.stack(
