@@ -5,7 +5,8 @@ first.
     messages                         a chat that ends with an answer     (OpenAI, TRL)
     conversations                    the same, "from" human and gpt      (ShareGPT)
     prompt, completion, label        one answer, good or bad             (TRL)
-    messages, label                  a chat whose last answer is that    (TRL, LLaMA-Factory)
+    messages, label                  a chat whose last answer is that    (TRL)
+    … with kto_tag in place of label the same, after an instruction, too (LLaMA-Factory)
     text                             a text, every token to be learned   (TRL)
     prompt, chosen, rejected         the better of two; perhaps margin   (TRL)
     chosen, rejected                 two chats that differ in the answer (TRL, UltraFeedback, HH-RLHF)
@@ -31,7 +32,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,20 +103,41 @@ def schema_of(row: Row, *, answered: bool = True, counted: bool = False) -> Sche
     for schema in schemas:
         named = all(column in row for column in schema.columns)
         # another label is a column like any other
-        if named and (schema.kind != "labelled" or _is_label(row["label"], counted)):
+        if named and (schema.kind != "labelled" or _is_label(row[schema.columns[-1]], counted)):
+            _check_text_alone(row)
             return schema
     wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
-    known = {column for schema in schemas for column in schema.columns}
-    near = next(
-        ((name, match) for name in row if name not in known and (match := nearest(name, known))),
-        None,
-    )
-    hint = f" (did you mean {near[1]!r} by {near[0]!r}?)" if near else ""
-    raise ValueError(
-        f"must have the columns of one of these forms: {wanted}; got {', '.join(map(str, row)) or 'none'}{hint}"[
-            :600
+    meant = _columns_meant(row, schemas)
+    hint = f" (did you mean {meant}?)" if meant else ""
+    got = ", ".join(map(str, row))[:200] or "none"
+    raise ValueError(f"must have the columns of one of these forms: {wanted}; got {got}{hint}")
+
+
+def _columns_meant(row: Row, schemas: Sequence[Schema]) -> str:
+    """The columns that a row of no known form seems to mean by its own, such as "'prompt' by
+    'query'"; "" where nothing is similar."""
+    for schema in schemas:
+        found = [
+            (c, next((n for n in row if c in ALIASES.get(n, ())), None)) for c in schema.columns
         ]
-    )
+        if all(name is not None or column in row for column, name in found):
+            return ", ".join(f"{c!r} by {name!r}" for c, name in found if c not in row)
+    known = {column for schema in schemas for column in schema.columns}
+    near = ((name, nearest(name, known)) for name in row if name not in known)
+    return next((f"{match!r} by {name!r}" for name, match in near if match), "")
+
+
+def _check_text_alone(row: Row) -> None:
+    """Raises ValueError if a row has more than text in columns that would be passed over."""
+    for name in UNREAD:
+        if row.get(name) not in (None, "", "[]", [], {}):
+            raise ValueError(
+                f"{name} are not read, because the models here read text alone; leave such rows out,"
+                " or the column where the texts suffice"
+                if name != "tools"
+                else "tools are not read; write them into the system text as the model's template"
+                " does, and leave the column out"
+            )
 
 
 def _is_label(value: object, counted: bool) -> bool:
@@ -166,16 +188,16 @@ def _completion(row: Row) -> RowText:
     return RowText(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
-def _with_label(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
+def _with_label(read: Callable[[Row], RowText], column: str = "label") -> Callable[[Row], RowText]:
     """The parser of rows whose last answer has a label: the label applies to that answer alone."""
 
     def read_with_label(row: Row) -> RowText:
-        if not _is_label(row["label"], counted=True):
+        if not _is_label(row[column], counted=True):
             raise ValueError(
-                "label must be true or 1 (a good completion), or false or 0 (a bad one), got"
-                f" {shorten(row['label'])}"
+                f"{column} must be true or 1 (a good completion), or false or 0 (a bad one), got"
+                f" {shorten(row[column])}"
             )
-        return read(row)._replace(good=bool(int(row["label"])), turns=False)
+        return read(row)._replace(good=bool(int(row[column])), turns=False)
 
     return read_with_label
 
@@ -207,7 +229,7 @@ def _chat_text(name: str, messages: list[Message]) -> RowText:
         )
     return RowText(
         messages[:-1],
-        [messages[-1]["content"]],
+        [_content(name, messages[-1])],
         turns=any(message["role"] == "assistant" for message in messages[:-1]),
     )
 
@@ -286,6 +308,11 @@ def _candidates(row: Row) -> RowText:
     given = row["completions"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"completions must be a list of at least two texts, got {shorten(given)}")
+    if isinstance(row.get("labels"), list):
+        raise ValueError(
+            "completions with labels are the steps of one solution (TRL's stepwise supervision),"
+            " not several answers; write the solution as completion, and its worth as label"
+        )
     completions = [_answer("completions", completion) for completion in given]
     prompt = _prompt(row["prompt"])
     if row.get("scores") is None:
@@ -402,9 +429,12 @@ SCHEMAS = (
     Schema(("prompt", "answer"), "episodes", _answered_text),
     Schema(("prompt",), "examples", _prompt_text),
     Schema(("messages", "label"), "labelled", _with_label(_messages)),
+    Schema(("messages", "kto_tag"), "labelled", _with_label(_messages, "kto_tag")),
     Schema(("messages",), "episodes", _messages),
     Schema(("conversations", "label"), "labelled", _with_label(_conversations)),
+    Schema(("conversations", "kto_tag"), "labelled", _with_label(_conversations, "kto_tag")),
     Schema(("conversations",), "episodes", _conversations),
+    Schema(("instruction", "output", "kto_tag"), "labelled", _with_label(_alpaca, "kto_tag")),
     Schema(("instruction", "output"), "episodes", _alpaca),
     Schema(("question", "answer"), "episodes", _question),
     Schema(("instruction", "chosen", "rejected"), "pairs", _preference),
@@ -419,6 +449,26 @@ COLUMNS = {
     "Groups": "several answers a row, such as prompt, completions, scores",
 }
 """Class of `rlbook.data` → the columns of such rows, for error messages."""
+ALIASES = {
+    "query": ("prompt",),
+    "problem": ("prompt", "question"),
+    "question": ("prompt",),
+    "input": ("prompt",),
+    "response": ("completion", "output"),
+    "output": ("completion",),
+    "target": ("completion",),
+    "solution": ("completion", "answer"),
+    "ground_truth": ("answer",),
+    "dialogue": ("messages",),
+    "accepted": ("chosen",),
+    "preferred": ("chosen",),
+    "better": ("chosen",),
+    "worse": ("rejected",),
+}
+"""A column of other data sets → the columns that it may be here, for the message about a row of no
+known form."""
+UNREAD = ("images", "videos", "audios", "tools")
+"""Columns of other libraries that hold more of a prompt than its text."""
 CHATS = ("messages", "conversations")
 HUMAN = "Human:"
 """The beginning of an HH-RLHF chat, which is one text with answers after "Assistant:"."""
@@ -445,8 +495,18 @@ def _answer(name: str, value: object) -> str:
             raise ValueError(
                 f"{name} must be a text or a list of one message, got {len(value)} of them"
             )
-        return _chat(name, value)[0]["content"]
+        return _content(name, _chat(name, value)[0])
     return _text(name, value, empty=True)
+
+
+def _content(name: str, answer: Message) -> str:
+    """The text of an answer in a chat."""
+    if answer.get("tool_calls"):
+        raise ValueError(
+            f"{name} ends with a call of a tool, which is learned only as text: write it into the"
+            " content as the model's template does"
+        )
+    return answer["content"]
 
 
 def _chat(name: str, value: object) -> list[Message]:
@@ -456,9 +516,10 @@ def _chat(name: str, value: object) -> list[Message]:
         if not isinstance(message, dict) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
+            parts = isinstance(message, dict) and isinstance(message.get("content"), list)
             raise ValueError(
                 f"{name} must hold messages with a role and a content, both texts, got"
-                f" {shorten(message)}"
+                f" {shorten(message)}{'; write the parts of a content as one text' if parts else ''}"
             )
         _text(name, message["content"], empty=True)
     return value

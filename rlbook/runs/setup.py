@@ -440,10 +440,15 @@ def _with_columns(kind: str) -> str:
     return f"{kind} ({COLUMNS[kind]})" if kind in COLUMNS else kind
 
 
-def _prompts_hint(request: Request) -> str:
-    """Where prompts belong, for an agent that answers them itself."""
-    plays = request.recipe.name == CHAT and "environment" in request.agent.sources()
-    return "; rows with prompts to answer are given as env.data" if plays else ""
+def _prompts_hint(request: Request, data: Data) -> str:
+    """Where prompts belong, for an agent that answers them itself, and several answers, for one that
+    learns a single one."""
+    if request.recipe.name != CHAT:
+        return ""
+    if "environment" in request.agent.sources():
+        return "; rows with prompts to answer are given as env.data"
+    several = type(data).__name__ in ("Pairs", "Groups") and "Episodes" in request.agent.data_kinds
+    return "; given as env.data, the best answer of each row is learned" if several else ""
 
 
 def _prompts_note(request: Request) -> tuple[str, ...]:
@@ -509,7 +514,7 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
             f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, but the "
-            f"data are {_with_columns(type(data).__name__)}{_prompts_hint(request)}"
+            f"data are {_with_columns(type(data).__name__)}{_prompts_hint(request, data)}"
         )
     data.shuffle(rng_for(request.seed, "data"))
     return data

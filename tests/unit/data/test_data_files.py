@@ -215,6 +215,59 @@ def test_an_example_is_a_prompt_with_what_is_known_about_it() -> None:
         example_of({"promt": "a"})
 
 
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add"}}]}
+SEEN = {"role": "user", "content": [{"type": "text", "text": "1+1="}, {"type": "image"}]}
+ANSWER = {"role": "assistant", "content": "2"}
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ({"prompt": "1+1=", "completion": "2", "images": ["a.png"]}, "images are not read"),
+        ({"messages": [{"role": "user", "content": "1+1="}, CALL]}, "ends with a call of a tool"),
+        (
+            {"prompt": "1+1=", "chosen": [ANSWER], "rejected": [CALL]},
+            "rejected ends with a call of a tool",
+        ),
+        ({"conversations": [SEEN, ANSWER], "tools": '[{"name": "add"}]'}, "tools are not read"),
+        ({"messages": [SEEN, ANSWER]}, "write the parts of a content as one text"),
+        (
+            {"prompt": "1+1=", "completions": ["1", "2"], "labels": [True, False]},
+            "the steps of one solution",
+        ),
+        ({"query": "1+1=", "response": "2"}, "'prompt' by 'query', 'completion' by 'response'"),
+        ({"problem": "1+1=", "solution": "2"}, "'prompt' by 'problem', 'completion' by 'solution'"),
+        ({"instruction": "1+1=", "context": "", "response": "2"}, "'output' by 'response'"),
+        ({"prompt": "1+1=", "completion": "2", "images": [], "tools": "[]"}, ""),
+    ],
+)
+def test_what_is_more_than_text_is_not_passed_over(row: dict[str, Any], sentence: str) -> None:
+    if not sentence:
+        assert schema_of(row).read(row).completions == ["2"]
+        return
+    with pytest.raises(ValueError, match=sentence):
+        schema_of(row).read(row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"instruction": "1+1=", "input": "", "output": "2"},
+        {"conversations": [{"from": "human", "value": "1+1="}, {"from": "gpt", "value": "2"}]},
+        {"messages": [{"role": "user", "content": "1+1="}, ANSWER]},
+    ],
+)
+def test_llama_factorys_tag_is_a_label(row: dict[str, Any]) -> None:
+    for good in (True, False):
+        tagged = {**row, "kto_tag": good}
+        schema = schema_of(tagged)
+        assert schema.kind == "labelled" and schema.read(tagged).good is good
+        assert schema.read(tagged).completions == ["2"]
+    assert schema_of(row).kind == "episodes"
+    with pytest.raises(ValueError, match="kto_tag must be true or 1"):
+        schema.read({**row, "kto_tag": "good"})
+
+
 def test_parquet_and_datasets_folders_hold_the_same_rows(tmp_path: Path, addition: Any) -> None:
     import datasets
     import pyarrow
