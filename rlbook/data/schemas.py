@@ -107,13 +107,13 @@ def schema_of(row: Row, *, answered: bool = True, counted: bool = False) -> Sche
             _check_text_alone(row)
             return schema
     wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
-    meant = _columns_meant(row, schemas)
+    meant = _nearest_columns(row, schemas)
     hint = f" (did you mean {meant}?)" if meant else ""
     got = ", ".join(map(str, row))[:200] or "none"
     raise ValueError(f"must have the columns of one of these forms: {wanted}; got {got}{hint}")
 
 
-def _columns_meant(row: Row, schemas: Sequence[Schema]) -> str:
+def _nearest_columns(row: Row, schemas: Sequence[Schema]) -> str:
     """The columns that a row of no known form seems to mean by its own, such as "'prompt' by
     'query'"; "" where nothing is similar."""
     for schema in schemas:

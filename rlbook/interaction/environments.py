@@ -349,6 +349,15 @@ class EnvRecipe:
         taken = {name: other[name] for name in TOKENS if name in other}
         return replace(self, kwargs=kept | taken, held=dict(held))
 
+    def without_rewards(self) -> EnvRecipe:
+        """The same environment for a program that only acts in it: where its rewards may name
+        modules and none may be imported, it pays for the length of a text instead."""
+        creator = None if self.allow_import or self.id is None else self._creator()
+        if not getattr(creator, "takes_permission", False):
+            return self
+        kept = {name: self.kwargs[name] for name in self.kwargs if name != "evaluation_reward"}
+        return replace(self, kwargs={**kept, "reward": "length"})
+
     def on_held_out(self) -> EnvRecipe:
         """As `for_evaluation`, but with the reward used in training."""
         if self.id is None:

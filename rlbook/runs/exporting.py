@@ -10,7 +10,7 @@ from typing import Any
 
 from rlbook.errors import RequestError, system_reason
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.runs.run import load
+from rlbook.runs.run import load_policy
 
 
 def export(
@@ -51,7 +51,7 @@ def export(
     from rlbook.networks.reward_network import Ensemble
 
     limit = None if shard_size is None else check_size(shard_size)
-    run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
+    run = load_policy(folder, checkpoint=checkpoint, allow_import=allow_import)
     network, env = language_model_of(run.agent), token_env_of(run.request.recipe)
     if isinstance(getattr(run.agent, "network", None), Ensemble):
         raise RequestError(

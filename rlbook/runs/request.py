@@ -187,6 +187,11 @@ class Request:
         """The same request with other options."""
         return dataclasses.replace(self, options=dataclasses.replace(self.options, **options))
 
+    def without_rewards(self) -> Request:
+        """The same request for a program that does not ask for rewards, and so needs no permission
+        to import them."""
+        return dataclasses.replace(self, recipe=self.recipe.without_rewards())
+
     def with_budget(self, budget: RunOptions) -> Request:
         """The same request with another budget, that remembers the present one."""
         return dataclasses.replace(

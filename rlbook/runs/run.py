@@ -566,6 +566,23 @@ def load(
     )
     if data is None:
         request = _with_own_rows(folder, request)
+    return _restore_run(folder, request, sealed, step, state)
+
+
+def load_policy(
+    folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False
+) -> Run:
+    """As `load`, for a program that only asks the agent for actions: the modules of its
+    environment's rewards are not imported."""
+    folder = Path(folder)
+    config, sealed = read_config(folder)
+    step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
+    request = Request.from_yaml(config, allow_import=allow_import).without_rewards()
+    return _restore_run(folder, _with_own_rows(folder, request), sealed, step, state)
+
+
+def _restore_run(folder: Path, request: Request, sealed: Any, step: int, state: Any) -> Run:
+    """The run of a folder at a checkpoint."""
     run = Run(with_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed
     run._restore(step, state, source=False)
@@ -585,4 +602,4 @@ def _with_own_rows(folder: Path, request: Request) -> Request:
 
 def _agent_in(request: Request, folder: Path) -> Agent:
     """The agent of a run that `request` names, trusted as much as the request."""
-    return load(folder, allow_import=request.recipe.allow_import).agent
+    return load_policy(folder, allow_import=request.recipe.allow_import).agent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlbook.errors import RequestError, request_errors
 from rlbook.runs.exporting import token_env_of
 from rlbook.runs.parts import check_device, device_of, model_folder
-from rlbook.runs.run import load
+from rlbook.runs.run import load_policy
 
 if TYPE_CHECKING:
     from rlbook.llm.serving.served_model import ServedModel
@@ -78,7 +78,7 @@ def _model_of_run(
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.lora import merge_lora
 
-    run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
+    run = load_policy(folder, checkpoint=checkpoint, allow_import=allow_import)
     policy, env = language_model_of(run.agent), token_env_of(run.request.recipe)
     if not isinstance(policy, LanguageModelPolicy) or env is None:
         raise RequestError(

@@ -131,6 +131,35 @@ def verl_reward(
             f"buffer is the overlong buffer of the manager dapo, got {buffer} with the manager"
             f" {manager!r}"
         )
+    if manager == "prime":
+        pool = ScorePool(partial(function, **(kwargs or {})), jobs, timeout)
+        return mark_batched(
+            lambda completions: pool([tuple(verl_row(one).values()) for one in completions])
+        )
+    return verl_reward_here(
+        function,
+        manager=manager,
+        kwargs=kwargs,
+        timeout=timeout,
+        jobs=jobs,
+        buffer=buffer,
+        limit=limit,
+        factor=factor,
+    )
+
+
+def verl_reward_here(
+    function: Callable[..., Any],
+    *,
+    manager: str = "naive",
+    kwargs: Mapping[str, Any] | None = None,
+    timeout: float | None = 300.0,
+    jobs: int = 64,
+    buffer: int | None = None,
+    limit: int | None = None,
+    factor: float = 1.0,
+) -> Callable[[Sequence[Completion]], list[Any]]:
+    """`verl_reward` with the managers that need no process of their own; a job holds this one."""
     score = partial(function, **(kwargs or {}))
 
     def one(completion: Completion) -> Any:
@@ -161,11 +190,6 @@ def verl_reward(
         pool.shutdown(wait=False, cancel_futures=True)
         return found
 
-    if manager == "prime":
-        pool = ScorePool(score, jobs, timeout)
-        return mark_batched(
-            lambda completions: pool([tuple(verl_row(one).values()) for one in completions])
-        )
     if manager in ("batch", "concurrent"):
         return mark_batched(all_at_once if manager == "batch" else side_by_side)
     return one if manager == "naive" else with_penalty  # type: ignore[return-value]  # of one completion

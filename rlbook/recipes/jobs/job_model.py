@@ -19,7 +19,7 @@ from rlbook.llm.models.reward_head import CompletionReward
 from rlbook.llm.models.starting import starting_model
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.recipes.jobs.job import Job
-from rlbook.runs.run import load
+from rlbook.runs.run import load_policy
 from rlbook.seeding import rng_for
 
 
@@ -88,7 +88,7 @@ def write_reward_model(job: Job) -> str | None:
         return None
     if not isinstance(named, str | Path):
         raise RequestError("the reward model of a job is the folder of a run")
-    agent: Any = load(named, allow_import=job.request.recipe.allow_import).agent
+    agent: Any = load_policy(named, allow_import=job.request.recipe.allow_import).agent
     network = language_model_of(agent)
     if network is None:
         raise RequestError(f"{named} holds no single reward model on texts, which a job could use")

@@ -11,7 +11,7 @@ from rlbook.checks import import_object
 from rlbook.errors import RequestError
 from rlbook.llm.rewards import code
 from rlbook.llm.rewards.composite import CHECKS, Part, given_function
-from rlbook.llm.rewards.trl_and_verl import DIALECTS, trl_reward, verl_reward
+from rlbook.llm.rewards.trl_and_verl import DIALECTS, trl_reward, verl_reward_here
 from rlbook.llm.tasks import MixtureTask, Task, recorded_task
 from rlbook.recipes.jobs.exported_rewards import (
     ExportedReward,
@@ -156,7 +156,10 @@ def _add_reward(
         function: Any = import_object(
             "reward", place, allow_import=job.request.recipe.allow_import, name=source
         )
-        adapter = file.add(trl_reward if kind == "trl" else verl_reward)
+        adapter = file.add(trl_reward if kind == "trl" else verl_reward_here)
+        if options.get("manager") == "prime":
+            options = {**options, "manager": "concurrent"}
+            job.differences.append(f"reward {part.name!r} is computed by threads, not by processes")
         name = file.add(function)
         given = "".join(f", {key}={value!r}" for key, value in options.items())
         return name, f"{adapter}({name}{given})"

@@ -21,6 +21,8 @@ from types import ModuleType
 from typing import Any
 
 OWN = "rlbook"
+OF_EVERY_MODULE = ("__file__", "__name__", "__doc__")
+"""Names that Python gives to any file, the exported one too."""
 Piece = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 
@@ -91,6 +93,8 @@ class SourceFile:
 
     def _add_name(self, name: str, home: ModuleType) -> str:
         """Adds the object that a name refers to in a module, and returns its name in the file."""
+        if name in OF_EVERY_MODULE:
+            return name
         source = _import_of(name, home)
         if name in vars(home) and isinstance(vars(home)[name], ModuleType):
             self._add_module(name, vars(home)[name])

@@ -296,6 +296,7 @@ def _penalty(job: Job) -> dict[str, Any]:
 
 def _rloo(job: Job) -> dict[str, Any]:
     fields = job.fields
+    fields.ignore("baseline")  # by which this trainer was chosen
     wanted = {"scale": "none", "ratio": "product", "average": "sequence", "credit": "return"}
     for name, value in wanted.items():
         fields.need(name, {value: None}, "TRL's RLOO")

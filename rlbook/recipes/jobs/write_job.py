@@ -63,6 +63,8 @@ def write_job(
     if os.path.lexists(out):
         raise RequestError(f"{out} exists already; name a new folder")
     request, run = _asked_run(Path(source), checkpoint, allow_import)
+    if "environment" not in request.agent.sources() or request.options.data is not None:
+        request = request.without_rewards()  # nothing that it writes is rewarded
     write = _writer_of(target, request)
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -106,9 +108,10 @@ def _writer_of(target: str, request: Request) -> Writer:
     """
     known = {agent_class(name): write for name, write in METHODS[target].items()}
     if request.agent not in known:
+        names = ("sft" if name == "behavior_cloning" else name for name in map(name_of, known))
         raise RequestError(
             f"{TARGETS[target]} has no {request.algorithm} that a job could be written for (it has:"
-            f" {', '.join(map(name_of, known))})"
+            f" {', '.join(names)})"
         )
     return known[request.agent]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from rlbook.llm.generation.generate import generate
 from rlbook.llm.models.adapters import adapter_weights
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.recipes.jobs.write_job import write_job
 from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
+from rlbook.runs.serving import open_served_model
 
 SHORT: dict[str, Any] = {
     "steps": 4,
@@ -62,6 +65,29 @@ IDS = torch.tensor([[1, 5, 7, 14, 8, 9, 15], [1, 6, 6, 14, 4, 2, 11]])
 def logits(model: Any) -> torch.Tensor:
     with torch.no_grad():
         return model(input_ids=IDS).logits
+
+
+def test_what_asks_for_no_reward_imports_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_own_reward.py").write_text("def short(completion):\n    return 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = {"episodes": 8, "num_envs": 8, "eval_every": 0, "quiet": True}
+    reward = {"my_own_reward:short": 1.0, "code": 0.1}
+    folder = tmp_path / "run"
+    own: dict[str, Any] = {"env_kwargs": {"reward": reward}, "allow_import": True, "out": folder}
+    steps = rlbook.train("grpo", "Addition-v0", **own, **options).steps
+    (tmp_path / "my_own_reward.py").unlink()
+    del sys.modules["my_own_reward"]
+    assert export(folder, tmp_path / "model")["kind"] == "model"
+    assert open_served_model(folder).name == "run"
+    assert rlbook.train("grpo", "Addition-v0", start=folder, **options).steps > 0
+    for asks in (
+        lambda: rlbook.evaluate(folder),
+        lambda: write_job(folder, tmp_path / "job", "trl", checkpoint=steps),
+    ):
+        with pytest.raises(RequestError, match=r"would import the module 'my_own_reward'; .*allow"):
+            asks()
 
 
 @pytest.mark.thorough

@@ -514,6 +514,21 @@ def test_a_warm_up_in_steps_and_weight_decay_reach_each_target(tmp_path: Path) -
         assert list(facts["left_out"]) == ["average"]
 
 
+def test_rloo_s_baseline_is_that_of_trls_trainer(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "rloo", steps=1000)
+    facts = write_job(config, tmp_path / "job", "trl")
+    assert facts["method"] == "RLOOTrainer" and "baseline" not in facts["left_out"]
+
+
+def test_a_job_that_pays_no_rewards_imports_none(tmp_path: Path) -> None:
+    reward = {"reward": "a_module_that_is_not_there:near"}
+    config = write_config(tmp_path, "sft", passes=1, env_kwargs=reward)
+    assert "train.jsonl" in write_job(config, tmp_path / "job", "trl")["files"]
+    config = write_config(tmp_path, "grpo", steps=1000, env_kwargs=reward)
+    with pytest.raises(RequestError, match="--allow-import"):
+        write_job(config, tmp_path / "other", "trl")
+
+
 def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,6 +566,44 @@ def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
         prompts=["1+2="], completions=["123"], completion_ids=[ids], question=["1+2="], answer=["3"]
     )
     assert found == [1.5] and module.WEIGHTS == [2.0]
+
+
+@pytest.mark.parametrize("target", ["trl", "verl"])
+def test_a_reward_in_another_signature_is_copied_without_this_package(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "signatures.py").write_text(
+        "def lengths(completions, **_):\n    return [float(len(text)) for text in completions]\n\n\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    return {'score': float(solution_str == ground_truth), 'more': 1.0}\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reward = {
+        "verl:signatures:compute_score": {"manager": "prime", "jobs": 1},
+        "trl:signatures:lengths": 0.5,
+    }
+    config = write_config(tmp_path, "grpo", steps=1000, env_kwargs={"reward": reward})
+    write_job(config, tmp_path / "job", target, allow_import=True)
+    assert "by threads, not by processes" in (tmp_path / "job" / "README.md").read_text()
+    asked = {
+        "verl": "rewards.compute_score('sums', '46', '46', {})",
+        "trl": "[function(prompts=['12+34='], completions=['46'], completion_ids="
+        "[rewards.RULES.tokenizer.encode('46', add_special_tokens=False).ids], question=['12+34='], answer=['46'])"
+        " for function in rewards.FUNCTIONS]",
+    }[target]
+    alone = (
+        "import json, sys\nsys.modules.update(rlbook=None, cloudpickle=None)\n"
+        f"import rewards\nprint(json.dumps({asked}))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", alone], cwd=tmp_path / "job", capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    wanted = {
+        "verl": {"score": 2.0, "compute_score": 1.0, "lengths": 2.0},
+        "trl": [[1.0], [2.0]],
+    }
+    assert json.loads(said.stdout) == wanted[target]
 
 
 def test_a_new_reward_models_tokens_are_those_of_the_tokenizer_beside_it(tmp_path: Path) -> None:
