@@ -47,7 +47,7 @@ class Sample:
     right: bool | None  # None where there is nothing to compare with
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class SampledEvaluation(Evaluation):
     """K completions of each of P prompts; `returns` and `lengths` (in tokens) are those of the
     completions, adjacent for one prompt."""

@@ -39,7 +39,7 @@ Judge = Any
 same `score_steps`; None."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Searched(Evaluation):
     """The evaluation of a search's choices."""
 

@@ -6,9 +6,10 @@ The fast forms of `rlbook.networks.optimizer.adam` and `rmsprop`, equal to them 
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -94,28 +95,44 @@ class FlatAdam:
         self.learning_rate, self.eps, self.betas = learning_rate, eps, betas
         owners = trainable(groups)
         self.parameters = list(owners)
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
-        self.grad = torch.zeros_like(self.flat)
+        ends = itertools.accumulate(parameter.numel() for parameter in self.parameters)
+        self.spans = _spans([*zip(ends, owners.values(), strict=True)])
+        self._flatten()
         self.mean, self.square, self.steps = (
             torch.zeros_like(self.flat),
             torch.zeros_like(self.flat),
             torch.zeros(()),
         )
+        self._split_groups()
+        self._watched = _Watched(
+            [module for group in groups for module in group.modules], self.parameters
+        )
+
+    def _flatten(self) -> None:
+        """Puts all parameters into one tensor, and makes room for their gradients in another."""
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.grad = torch.zeros_like(self.flat)
         self.views: list[Tensor] = []
-        start, ends = 0, []
+        start = 0
         for parameter in self.parameters:
             span = slice(start, start + parameter.numel())
             parameter.data = self.flat[span].view_as(parameter)
             self.views.append(self.grad[span].view_as(parameter))
             parameter.grad = self.views[-1]
             start = span.stop
-            ends.append((start, owners[parameter]))
-        self.spans = _spans(ends)
         self._lent: list[weakref.ref[Tensor]] = []  # moments that a saved state shares
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: what `_flatten` makes is left out, because a pickle does not
+        keep that tensors share their memory."""
+        made = ("flat", "grad", "views", "pieces", "_lent")
+        return {name: value for name, value in vars(self).items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._flatten()
         self._split_groups()
-        self._watched = _Watched(
-            [module for group in groups for module in group.modules], self.parameters
-        )
+        self._watched.remember()
 
     def _split_groups(self) -> None:
         """The tensors group by group."""
@@ -260,6 +277,10 @@ class _Watched:
             p for module in everything for p in module._parameters.values() if p is not None
         ]
         self.parameters = parameters
+        self.remember()
+
+    def remember(self) -> None:
+        """From now on they are to stay as they are at this moment."""
         self.before = self._now()
 
     def _now(self) -> tuple[list[int], list[bool], list[int]]:

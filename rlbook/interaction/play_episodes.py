@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 import numpy as np
@@ -14,8 +14,8 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, check_initialised
 from rlbook.ascii_signs import printable
-from rlbook.checks import ENDLESS
-from rlbook.errors import RequestError, TrainingError
+from rlbook.checks import ENDLESS, tell
+from rlbook.errors import RequestError, TrainingError, UnknownName, WrongArguments
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
@@ -32,9 +32,33 @@ LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a 
 SHORTEST = 1_000  # steps; an evaluation that is shortened cuts no episode before
 
 
-@dataclass(frozen=True, repr=False)
+NOT_A_PAIR = (
+    "one object: its mean return is evaluation.mean, their standard deviation evaluation.std"
+)
+OF_AN_EVALUATION = {
+    "mean_reward": "the mean return is evaluation.mean",
+    "std_reward": "the standard deviation of the returns is evaluation.std",
+    "rewards": "the returns are evaluation.returns",
+    "episode_rewards": "the returns are evaluation.returns",
+    "episode_lengths": "the lengths are evaluation.lengths",
+    "episodes": "their number is len(evaluation.returns)",
+    "min": "the lowest return is evaluation.returns.min()",
+    "max": "the highest return is evaluation.returns.max()",
+    "median": "the returns are evaluation.returns, and numpy.median takes them",
+    "ci": "the 95 % interval of the mean is evaluation.confidence_interval",
+    "stderr": "it is evaluation.standard_error",
+    "sem": "it is evaluation.standard_error",
+    "to_dict": "dataclasses.asdict(evaluation) makes a dict",
+}
+"""Names that an evaluation does not have → what to use instead."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
-    """Undiscounted returns and lengths of whole episodes, in the order of their seeds."""
+    """Undiscounted returns and lengths of whole episodes, in the order of their seeds.
+
+    `float(evaluation)` and `f"{evaluation:.1f}"` are its mean.
+    """
 
     returns: np.ndarray  # [E], in reward units
     lengths: np.ndarray  # [E], in environment steps
@@ -51,6 +75,12 @@ class Evaluation:
     @property
     def mean(self) -> float:
         return float(self.returns.mean())
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns, with E - 1 in the denominator, in reward units; 0
+        for a single episode."""
+        return deviation(self.returns)
 
     @property
     def num_prompts(self) -> int | None:
@@ -75,6 +105,34 @@ class Evaluation:
         """The standard error of the mean; 0 for a single episode or prompt."""
         return deviation(self.returns, self.prompts) / len(self.returns) ** 0.5
 
+    def __float__(self) -> float:
+        return self.mean
+
+    def __format__(self, form: str) -> str:
+        return format(self.mean, form) if form else str(self)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_are_equal(value, vars(other)[name]) for name, value in vars(self).items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    if not TYPE_CHECKING:
+
+        def __iter__(self) -> NoReturn:
+            raise WrongArguments(f"an evaluation is {NOT_A_PAIR}")
+
+        def __getitem__(self, place: object) -> NoReturn:
+            raise WrongArguments(f"an evaluation is {NOT_A_PAIR}")
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, inside which an attribute is missing
+                return object.__getattribute__(self, name)
+            known = [each for each in dir(type(self)) if not each.startswith("_")]
+            hint = "" if name.startswith("_") else tell(name, OF_AN_EVALUATION, known)
+            raise UnknownName(f"an evaluation has no {name!r}{hint}")
+
     def __repr__(self) -> str:
         count = len(self.returns)
         half = self.confidence_interval[1] - self.mean
@@ -82,6 +140,12 @@ class Evaluation:
         told += "" if self.num_prompts in (None, count) else f" of {self.num_prompts} prompts"
         cut = f", {self.num_unfinished} of them cut" if self.num_unfinished else ""
         return printable(f"<{type(self).__name__} {told}{cut}>")
+
+
+def _are_equal(value: object, other: object) -> bool:
+    if isinstance(value, np.ndarray):
+        return np.array_equal(value, other, equal_nan=True)  # type: ignore[arg-type]
+    return value == other
 
 
 def t_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -67,6 +68,14 @@ class Adaptation:
     notes: tuple[str, ...]
     env_observation_space: spaces.Space | None = None  # what the environment shows
     env_action_space: spaces.Space | None = None  # what it takes
+    origin: Callable[[], Adaptation] | None = None  # makes the two conversions again
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle`, which does not take the functions that convert: they are made again."""
+        if self.origin is None:
+            return super().__reduce__()  # type: ignore[return-value]
+        own = ("notes", "env_observation_space", "env_action_space", "origin")
+        return _adapt_again, (self.origin, {name: getattr(self, name) for name in own})
 
     def adapt_observation(self, obs: Observations, check: Callable[[Any], object]) -> Any:
         """Converts an observation for the agent. It is checked first if a conversion applies;
@@ -79,6 +88,10 @@ class Adaptation:
     def adapt_action(self, action: ArrayLike) -> Any:
         """Converts the agent's action for the environment."""
         return action if self.act is None else self.act(action)
+
+
+def _adapt_again(origin: Callable[[], Adaptation], own: dict[str, Any]) -> Adaptation:
+    return replace(origin(), **own)
 
 
 def adapt(
@@ -154,13 +167,9 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
     bins = {
         name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)
     }
-    made = adapt(
-        observation_space,
-        action_space,
-        agent,
-        own_policy=hasattr(env.unwrapped, "policy_kind"),
-        **bins,
-    )
+    own_policy = hasattr(env.unwrapped, "policy_kind")
+    origin = partial(adapt, observation_space, action_space, agent, own_policy=own_policy, **bins)
+    made = origin()
     if isinstance(config, FeatureConfig):
         num_actions = (
             int(made.action_space.n) if isinstance(made.action_space, spaces.Discrete) else 1
@@ -172,6 +181,7 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
         notes=mask_note(env) + made.notes,
         env_observation_space=observation_space,
         env_action_space=action_space,
+        origin=origin,
     )
 
 
@@ -210,6 +220,25 @@ def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
 # ---- observations as a vector
 
 
+@dataclass(frozen=True)
+class VectorCode:
+    """Flattens observations of a space; see `as_vector`."""
+
+    space: spaces.Space
+    function: Code
+
+    def __call__(self, observation: Observations) -> Any:
+        return self.function(observation)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle`, which does not take the function: it is made again."""
+        return _vector_code, (self.space,)
+
+
+def _vector_code(space: spaces.Space) -> Code:
+    return as_vector(space, [])[1]
+
+
 def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     """The length O, and a function that flattens observations of a space to float32 vectors [...,
     O], for agents that support both vectors and images; records in `notes` what it does.
@@ -222,7 +251,7 @@ def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         raise RequestError(
             f"the observation flattens to {power(size)} numbers (at most {MAX_VECTOR:,})"
         )
-    return size, observe
+    return size, VectorCode(space, observe)
 
 
 def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:

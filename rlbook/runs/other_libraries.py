@@ -181,6 +181,7 @@ OF_TRAINING = {
     "eval_env": "evaluation makes an environment of its own",
     "eval_dataset": "some rows of data are held out for evaluation",
     "eval_strategy": "eval_every says after how many steps it is evaluated, and 0 never",
+    "return_episode_rewards": "the return of every episode is in evaluation.returns",
     "framework": "there is one, torch",
     "optim": "the optimiser is Adam, and AdamW with weight_decay",
     "dataset_text_field": "rows of `text` alone are learned whole",

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from state_content import content
 
 import rlbook
 from rlbook.agent import OF_AN_AGENT
@@ -27,6 +28,7 @@ from rlbook.checks import SYNONYMS
 from rlbook.cli.main import main
 from rlbook.cli.values import Given, convert
 from rlbook.evaluation.comparison import rows_and_repeats
+from rlbook.interaction.play_episodes import OF_AN_EVALUATION, Evaluation
 from rlbook.interaction.unknown_environments import OF_AN_ENVIRONMENT
 from rlbook.registry import RELATED
 from rlbook.runs.options import NAMES
@@ -312,6 +314,10 @@ def test_what_rlbook_tells_of_other_libraries_is_there() -> None:
                 assert callable(getattr(rlbook, name)), said
             for name in re.findall(r"\brun\.(\w+)", said):
                 assert hasattr(rlbook.Run, name) or name in ("agent", "metrics"), said
+    for said in OF_AN_EVALUATION.values():
+        for name in re.findall(r"\bevaluation\.(\w+)", said):
+            assert hasattr(Evaluation, name) or name in ("returns", "lengths"), said
+    assert not OF_AN_EVALUATION.keys() & {*dir(Evaluation)}
     assert not OF_A_RUN.keys() & {*dir(rlbook.Run)} and not OF_THE_PACKAGE.keys() & {*dir(rlbook)}
     settings = {
         agent: {item.name for item in dataclasses.fields(agent.Config)}  # type: ignore[arg-type]
@@ -409,6 +415,46 @@ def test_a_run_is_saved_and_not_pickled(keep: Callable[[Any], object]) -> None:
         keep(run)
 
 
+def pickled(kept: Any) -> Any:
+    return pickle.loads(pickle.dumps(kept))  # noqa: S301
+
+
+@pytest.mark.thorough(quick=3)
+@pytest.mark.parametrize(
+    ("algorithm", "env", "steps"),
+    [
+        ("ppo", "CartPole-v1", 256),
+        ("q_learning", "Maze-v0", 100),
+        ("sac", "Pendulum-v1", 150),
+        ("a2c", "CartPole-v1", 200),
+        ("dqn", "CartPole-v1", 300),
+        ("world_model", "Pendulum-v1", 60),
+    ],
+)
+@pytest.mark.parametrize("keep", [pickled, copy.deepcopy])
+def test_a_pickled_agent_learns_on_as_the_agent_itself(
+    keep: Callable[[Any], Any], algorithm: str, env: str, steps: int
+) -> None:
+    asked: dict[str, Any] = {"steps": steps, "eval_every": 0, "eval_episodes": 1}
+    run, other = (rlbook.train(algorithm, env, **asked) for _ in range(2))
+    kept = run.agent.state_dict()  # which shares tensors with the agent until the next step
+    run.agent = keep(run.agent)
+    assert content(run.agent.state_dict()) == content(kept)
+    for each in (run, other):
+        each.train(steps=steps)
+    assert content(run.agent.state_dict()) == content(other.agent.state_dict())
+    assert run.episode_returns == other.episode_returns
+
+
+def test_a_pickled_agent_that_searches_is_told_where_it_is() -> None:
+    """It looks into its environment, and a pickle holds a copy of that."""
+    agent = rlbook.train("alphazero", "Maze-v0", steps=20, eval_every=0, eval_episodes=1).agent
+    env = rlbook.make("Maze-v0")
+    shown, _ = env.reset(seed=1)
+    there = [each.bind_env(env).predict(shown) for each in (agent, pickled(agent))]
+    assert there[0] == there[1]
+
+
 def test_numbers_and_devices_of_other_libraries_are_taken() -> None:
     table = rlbook.train("q_learning", "Maze-v0", steps=20, alpha=np.float32(0.5), eval_every=0)
     assert table.agent.config.alpha(0.0) == 0.5
@@ -437,6 +483,43 @@ def test_a_resumed_run_is_told_how_its_budget_grows(tmp_path: Path) -> None:
     rlbook.train("q_learning", "Maze-v0", steps=20, **asked)
     with pytest.raises(rlbook.RequestError, match=r"; rlbook\.load\(folder\)\.resume\(steps=40\)"):
         rlbook.train("q_learning", "Maze-v0", steps=40, resume=True, **asked)
+
+
+@pytest.fixture(scope="module")
+def returned() -> Evaluation:
+    """Returns 1, 2 and 6: mean 3, and sample variance (4 + 1 + 9) / 2 = 7."""
+    return Evaluation(np.array([1.0, 2.0, 6.0]), np.array([4, 4, 4]))
+
+
+def test_an_evaluation_is_a_number_where_one_is_asked_for(returned: Evaluation) -> None:
+    assert float(returned) == 3.0 and f"{returned:.1f}" == "3.0"
+    assert f"{returned}" == str(returned) and "3 episodes>" in str(returned)
+    assert returned.std == 7**0.5
+    assert Evaluation(np.array([3.0]), np.array([1])).std == 0.0
+
+
+def test_evaluations_with_the_same_episodes_are_equal(returned: Evaluation) -> None:
+    assert returned == copy.deepcopy(returned) == pickled(returned)
+    assert returned != Evaluation(np.array([1.0, 2.0, 5.0]), returned.lengths)
+    assert returned != 3.0
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "said"),
+    [
+        (lambda found: tuple(found), TypeError, r"evaluation\.mean, .* evaluation\.std$"),
+        (lambda found: found["mean"], TypeError, r"evaluation\.mean, .* evaluation\.std$"),
+        (lambda found: found.mean_reward, AttributeError, r"return is evaluation\.mean$"),
+        (lambda found: found.episode_rewards, AttributeError, r"are evaluation\.returns$"),
+        (lambda found: found.confidence, AttributeError, "did you mean 'confidence_interval'"),
+        (lambda found: found.qwertz, AttributeError, "^an evaluation has no 'qwertz'$"),
+    ],
+)
+def test_what_an_evaluation_does_not_have_leads_to_what_it_has(
+    returned: Evaluation, use: Callable[[Any], object], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        use(returned)
 
 
 def test_runs_to_compare_may_come_from_a_generator() -> None:
