@@ -185,6 +185,7 @@ def watch(words: Sequence[str]) -> int:
         options.gif,
         options.episodes,
         options.seed,
+        env=options.env,
         checkpoint=options.checkpoint,
         allow_import=options.allow_import,
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 from rlbook.cli.options import Doctor, parse
 from rlbook.cli.output import Result, for_terminal
-from rlbook.errors import RequestError
 
 
 def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
@@ -18,8 +17,8 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
     from rlbook.diagnosis.doctor import complaints
 
     folder = options.folder
-    found = complaints(folder, allow_import=options.allow_import)
-    signs = {} if found else symptoms_of(Path(folder), options.allow_import)
+    found = complaints(folder, allow_import=options.allow_import, env=options.env)
+    signs = {} if found else symptoms_of(Path(folder), options.allow_import, options.env)
     silent = "" if signs else ", and its log shows no known problem"
     lines = found or [
         f"the files of {folder} are undamaged{silent}",
@@ -29,8 +28,13 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
     return options.json, (facts, "\n".join(map(for_terminal, lines))), int(bool(found))
 
 
-def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
-    """What the log of an undamaged folder says about the learning."""
+def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dict[str, str]:
+    """What the log of an undamaged folder says about the learning.
+
+    Args:
+        folder, allow_import, env: as in `rlbook.load`. Where the folder names no environment and
+            there is none here either, only what can be seen without one is said.
+    """
     import rlbook
     from rlbook.diagnosis.better_settings import better_settings, solved_from
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
@@ -39,14 +43,14 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     from rlbook.evaluation.optimal_return import expected_return, optimal_return, solving_return
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
+    from rlbook.runs.run import lacks_env
     from rlbook.runs.run_tokenizer import with_tokenizer
     from rlbook.runs.storage.folder import read_config
 
-    try:
-        request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
-        request = with_tokenizer(folder, request)
-    except RequestError:  # an environment that was made without an id
+    if lacks_env(folder) and env is None:
         return symptoms(folder)
+    request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import, env=env)
+    request = with_tokenizer(folder, request)
     recipe, settings = request.recipe, vars(request.config)
     usual = EnvRecipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
@@ -60,11 +64,11 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     if better is not None:
         known |= {"better": better, "solved_from": solved_from(request)}
     if hasattr(request.agent, "greedy_policy") or control_task(recipe) is not None:
-        agent = rlbook.load(folder, allow_import=allow_import).agent
+        agent = rlbook.load(folder, allow_import=allow_import, env=env).agent
         known["expected"] = expected_return(agent, recipe.for_evaluation())
     rules = getattr(recipe.make().unwrapped, "rules", None)
     if rules is not None:  # the episodes are texts
-        agent = rlbook.load(folder, allow_import=allow_import).agent
+        agent = rlbook.load(folder, allow_import=allow_import, env=env).agent
         known |= {
             "completion_limit": rules.max_new_tokens,
             "ratio_error": first_ratio_error(agent, recipe),

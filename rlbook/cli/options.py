@@ -239,6 +239,7 @@ class Watch:
     """
 
     folder: Positional[Folder]  # a run's folder
+    env: Word = None  # environment to watch it in (default: the run's own)
     gif: File = None  # write a GIF to this file instead of playing in the terminal
     episodes: Number = None  # number of episodes (default: 1; token runs: 5)
     seed: Number = None  # seed of the initial states (default: the run's seed)
@@ -337,6 +338,8 @@ class Doctor(EnvironmentOptions):
     """
 
     folder: Positional[Folder]  # a run's folder
+    # the environment, for a run whose environment was made without an id or in wrappers
+    env: Word = None
 
 
 @command_options

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from rlbook.errors import RequestError, TrainingError, one_line
-from rlbook.runs.run import load
+from rlbook.interaction.environments import EnvLike
+from rlbook.runs.run import lacks_env, load
 from rlbook.runs.storage.checkpoints import (
     BEST,
     latest_seal,
@@ -23,12 +24,16 @@ LOOKS = 5
 """The number of times a folder is examined if it changes in the meantime."""
 
 
-def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
+def complaints(
+    folder: str | Path, *, allow_import: bool = False, env: EnvLike | None = None
+) -> list[str]:
     """One sentence for each problem; none for a folder that can be evaluated and resumed.
 
     Args:
         folder: a run folder.
         allow_import: let an environment id of the form "module:Name" import that module.
+        env: the environment, for a run whose environment was made without an id or in wrappers;
+            without it such a folder is not loaded.
 
     Raises:
         RequestError: there is no such folder.
@@ -41,8 +46,10 @@ def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
         before, found = _checkpoints(folder), list(dict.fromkeys(_complaints(folder)))
         if not found or _checkpoints(folder) == before:
             break
-    if not found:  # each part is sound: do they fit together, and with this version?
-        found += _failure_lines(lambda: load(folder, allow_import=allow_import))
+    if not found and (
+        env is not None or not lacks_env(folder)
+    ):  # each part is sound: do they fit together, and with this version?
+        found += _failure_lines(lambda: load(folder, allow_import=allow_import, env=env))
     return found
 
 

@@ -298,7 +298,7 @@ def mean_interval(scores: Sequence[float], *, seed: int = 0) -> tuple[float, flo
 def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
     config, scores = group[0][0], np.array([score for *_, score in group])
     env, interval = (
-        str(config["env"]).removeprefix("rlbook/"),
+        env_name(config),
         _interval([scores], interquartile_mean, seed),
     )
     folders, mean = tuple(folder for _, folder, _ in group), float(interquartile_mean(scores))
@@ -312,6 +312,11 @@ def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
         named_world(env, config.get("env_kwargs") or {}),
         settings_of(config),
     )
+
+
+def env_name(config: Mapping[str, Any]) -> str:
+    """The name of a run's environment, from its config."""
+    return str(config["env"] or "own environment").removeprefix("rlbook/")
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, object]:

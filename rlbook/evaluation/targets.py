@@ -15,7 +15,7 @@ from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.runs.other_libraries import hint_of
 from rlbook.runs.parts import check_device, model_agent, model_folder
-from rlbook.runs.run import Run, load
+from rlbook.runs.run import Run, env_for, load
 from rlbook.runs.storage.folder import CONFIG
 from rlbook.seeding import rng_for
 
@@ -120,7 +120,7 @@ def find_target(
         assert recipe is not None
         _check_tokens(target, recipe)
         return Target(target, recipe, recipe.for_evaluation() if named else recipe, None)
-    run = target if isinstance(target, Run) else load(target, env=env, **options)
+    run = target if isinstance(target, Run) else load(target, env=env_for(target, env), **options)
     own = run.request.recipe
     if recipe is None:
         recipe = own.with_arguments(given) if given else own

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 
 from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
-from rlbook.evaluation.comparison import labels, named_world, settings_of
+from rlbook.evaluation.comparison import env_name, labels, named_world, settings_of
 from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
@@ -284,7 +284,7 @@ def read_curve(run: Run | str | Path) -> Curve:
     if not steps.size:
         missing = "evaluation" if quantity == "eval_return" else "episode"
         raise RequestError(f"{folder} has nothing to draw yet: no {missing} has ended")
-    env = str(config["env"]).removeprefix("rlbook/")
+    env = env_name(config)
     unit = UNITS[quantity]
     evaluated = [
         report | {"cut": report.get("eval_unfinished") or 0.0}

@@ -63,6 +63,7 @@ OF_A_RUN = {
     "push_to_hub": "`rlbook export FOLDER OUT` writes a folder that huggingface_hub can upload",
     "save_checkpoint": "run.save(folder)",
     "close": "there is nothing to close",
+    **dict.fromkeys(("diagnose", "diagnosis", "doctor"), "it is a command: rlbook doctor FOLDER"),
     "stop": 'a callback that returns "stop" ends it',
 }
 """Attributes of a run."""
@@ -144,6 +145,8 @@ OF_THE_PACKAGE = {
     "check_env": "gymnasium.utils.env_checker.check_env checks an environment",
     "save": "run.save(folder)",
     "play": "it is a command: rlbook play",
+    **dict.fromkeys(("diagnose", "doctor"), "it is a command: rlbook doctor FOLDER"),
+    "watch": "run.watch() shows a run, and rlbook.plots.watch(folder) that of a folder",
     "seed_everything": "rlbook.train(…, seed=1) seeds all that is random",
     "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
 }

@@ -339,7 +339,8 @@ class Request:
         if target is None:
             raise RequestError(
                 "this run's environment was made without an id or in wrappers; give env, as in"
-                " rlbook.load(folder, env=my_env)"
+                " rlbook.load(folder, env=my_env); the commands evaluate, watch and doctor take"
+                " --env ID"
             )
         if algorithm is not None and name_of(check_class(algorithm)) != fields["algorithm"]:
             raise RequestError(

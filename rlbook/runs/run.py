@@ -20,7 +20,7 @@ from rlbook.checks import as_path, check_arguments, did_you_mean, parse_json
 from rlbook.data.text_files import TextFile
 from rlbook.errors import RequestError, message_stream
 from rlbook.interaction.budget import Budget
-from rlbook.interaction.environments import EnvLike
+from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.process_group import process_group
 from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.vector_envs.workers import Workers
@@ -60,6 +60,7 @@ from rlbook.runs.storage.folder import (
     write_config,
 )
 from rlbook.runs.storage.log import MetricsLog
+from rlbook.runs.storage.plain_yaml import config_of
 from rlbook.runs.training_loop import TrainingLoop
 from rlbook.seeding import GlobalGenerators
 
@@ -532,7 +533,8 @@ def load(
         checkpoint: "best", a step, or None for the last.
         allow_import: let an environment, an algorithm or a network of the form "module:Name" import
             that module.
-        env: the environment, for a run whose environment was made without an id or in wrappers.
+        env: the environment, for a run whose environment was made without an id or in wrappers. To
+            resume the run it must be the same; to evaluate it, it may be any that the agent fits.
         algorithm: the class, for a run of a class that cannot be imported.
         network: likewise, the class of the run's own network.
         data: the data set, for a run that learned from episodes in memory, or whose file has moved.
@@ -566,7 +568,9 @@ def load(
     )
     if data is None:
         request = _with_own_rows(folder, request)
-    return _restore_run(folder, request, sealed, step, state)
+    if env is not None:
+        _check_env(request.recipe, env, allow_import=allow_import)
+    return _restore_run(folder, request, sealed, step, state, any_env=env is not None)
 
 
 def load_policy(
@@ -581,13 +585,38 @@ def load_policy(
     return _restore_run(folder, _with_own_rows(folder, request), sealed, step, state)
 
 
-def _restore_run(folder: Path, request: Request, sealed: Any, step: int, state: Any) -> Run:
-    """The run of a folder at a checkpoint."""
+def _restore_run(
+    folder: Path, request: Request, sealed: Any, step: int, state: Any, *, any_env: bool = False
+) -> Run:
+    """The run of a folder at a checkpoint; `any_env` as for `RunState._restore`."""
     run = Run(with_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed
-    run._restore(step, state, source=False)
+    run._restore(step, state, source=False, any_env=any_env)
     run._read_log()
     return run
+
+
+def lacks_env(folder: Path) -> bool:
+    """Whether a run's folder names no environment, because it was made without an id or in
+    wrappers."""
+    return config_of(folder)["env"] is None
+
+
+def env_for(folder: str | Path, env: EnvLike | None) -> EnvLike | None:
+    """The argument `env` with which a run is loaded to act in `env`: None if its folder names its
+    own."""
+    return env if env is not None and lacks_env(Path(folder)) else None
+
+
+def _check_env(own: EnvRecipe, env: EnvLike, *, allow_import: bool) -> None:
+    """Raises RequestError if a run is to be loaded with another environment than its own."""
+    given = EnvRecipe.from_env(env, allow_import=allow_import)
+    if own.instance is None and (given.written_id is None or given.id != own.id):
+        wrapped = " in wrappers" if given.id == own.id else ""
+        raise RequestError(
+            f"the run's environment is {own.name}, not {given.name}{wrapped}; rlbook.evaluate(folder, env)"
+            " plays in another one, and rlbook.train(…, env, start=folder) trains the policy there"
+        )
 
 
 def _with_own_rows(folder: Path, request: Request) -> Request:

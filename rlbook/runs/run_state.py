@@ -120,6 +120,9 @@ class RunState:
         self._modified: list[str] = []  # hooks and the like that the run was trained with
         self._globals = global_generators  # for environments that draw from these
         self._untouched = True  # nothing was learned or restored yet
+        self._other_env: StateError | None = (
+            None  # why its environment is not the one it trained in
+        )
         self._sealed: str | None = None  # the seal of the config.yaml in the folder
 
     @property
@@ -198,15 +201,18 @@ class RunState:
             "report": report,
         }
 
-    def _restore(self, step: int, state: State, *, source: bool) -> None:
+    def _restore(self, step: int, state: State, *, source: bool, any_env: bool = False) -> None:
         """Restores everything from `state`; without `source`, environment and data are not
-        restored, which is enough for evaluation.
+        restored, which is enough for evaluation, and with `any_env` the environment need not be
+        one that the state fits.
 
         Raises:
             CheckpointError: it is none of this run's.
         """
         try:
-            self._check(state)
+            self._check(state, any_env)
+            if source and self._other_env is not None:
+                raise self._other_env
             self.agent.load_state_dict(state["agent"])
             report = state["report"]
             self.reports.sums = {name: list(pair) for name, pair in report["sums"].items()}
@@ -230,9 +236,9 @@ class RunState:
                 f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}"
             ) from error
 
-    def _check(self, state: State) -> None:
-        """Raises StateError unless a saved state matches this run's. A trained agent does not show
-        what a new agent's state looks like."""
+    def _check(self, state: State, any_env: bool) -> None:
+        """Raises StateError unless a saved state matches this run's, or with `any_env` its agent's.
+        A trained agent does not show what a new agent's state looks like."""
         env = self._source.interaction.env if isinstance(self._source, EnvironmentSource) else None
         if env is None:
             seen, taken = None, None
@@ -246,11 +252,20 @@ class RunState:
         if untouched and type(self.agent).__module__.startswith("rlbook."):
             check_alike(state["agent"], self.agent.state_dict(), "agent")
         if untouched and isinstance(self._source, EnvironmentSource):
-            interaction = self._source.interaction
-            saved = {name: part for name, part in state["source"].items() if name not in SOMETIMES}
-            check_alike(saved, interaction.state_dict(), "source")
-            if state["source"]["obs"] is not None:
-                check_shown(interaction.env.observation_space, state["source"]["obs"], "source/obs")
+            try:
+                self._check_interaction(self._source, state["source"])
+            except StateError as error:
+                if not any_env:
+                    raise
+                self._other_env = error
+
+    def _check_interaction(self, source: EnvironmentSource, state: State) -> None:
+        """Raises StateError unless a saved state matches the environment's."""
+        interaction = source.interaction
+        saved = {name: part for name, part in state.items() if name not in SOMETIMES}
+        check_alike(saved, interaction.state_dict(), "source")
+        if state["obs"] is not None:
+            check_shown(interaction.env.observation_space, state["obs"], "source/obs")
 
     def _read_log(self) -> None:
         """Reads the metrics and the episodes from its folder.

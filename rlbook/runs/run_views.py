@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rlbook.envs.space_batches import Elements
+    from rlbook.interaction.environments import EnvLike
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKS = 20  # characters of a sparkline at most
@@ -108,6 +109,7 @@ class RunViews(RunState):
         episodes: int | None = None,
         seed: int | None = None,
         *,
+        env: EnvLike | None = None,
         gif: str | Path | None = None,
         render_mode: str | None = None,
     ) -> Any:
@@ -116,6 +118,7 @@ class RunViews(RunState):
         Args:
             episodes: how many (1; of a language model 5 prompts).
             seed: decides how they start; None is the run's seed.
+            env: another environment, by its id or as an environment, in place of the run's own.
             gif: write the film there.
             render_mode: "human" opens the environment's own window.
 
@@ -132,8 +135,8 @@ class RunViews(RunState):
         gif = None if gif is None else as_path("gif", gif)
         plots = _package().plots
         if gif is None and render_mode is None and in_notebook() and not self._writes_texts():
-            return plots.film_in_cell(self, episodes=episodes or 1, seed=seed)
-        return plots.watch(self, gif, episodes, seed, render_mode=render_mode)
+            return plots.film_in_cell(self, episodes=episodes or 1, seed=seed, env=env)
+        return plots.watch(self, gif, episodes, seed, env=env, render_mode=render_mode)
 
     def _writes_texts(self) -> bool:
         return getattr(self.agent, "codec", None) is not None

@@ -33,6 +33,7 @@ from rlbook.interaction.unknown_environments import OF_AN_ENVIRONMENT
 from rlbook.registry import RELATED
 from rlbook.runs.options import NAMES
 from rlbook.runs.other_libraries import OF_A_RUN, OF_ALGORITHMS, OF_THE_PACKAGE, OF_TRAINING
+from rlbook.runs.storage.files import CheckpointError
 
 HOME = """
 import gymnasium
@@ -465,17 +466,60 @@ def test_numbers_and_devices_of_other_libraries_are_taken() -> None:
         rlbook.train("ppo", "CartPole-v1", device=7, **asked)
 
 
-def test_a_run_of_a_wrapped_environment_is_evaluated_in_a_named_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(tmp_path / "run")
+@pytest.fixture(scope="module")
+def wrapped(tmp_path_factory: pytest.TempPathFactory) -> rlbook.Run:
+    """A run whose folder does not name its environment."""
     env = gymnasium.wrappers.TransformReward(
-        gymnasium.make("CartPole-v1"), lambda reward: 2 * reward
+        gymnasium.make("FrozenLake-v1", is_slippery=False), lambda reward: 2 * reward
     )
-    rlbook.train("ppo", env, steps=32, rollout_steps=4, eval_every=0, out=folder)
-    assert main(["evaluate", folder, "--episodes", "2"]) == 2
-    assert "in wrappers; give env" in capsys.readouterr().err
-    assert main(["evaluate", folder, "--env", "CartPole-v1", "--episodes", "2"]) == 0
+    return rlbook.train("q_learning", env, steps=2000, out=tmp_path_factory.mktemp("runs") / "a")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("evaluate {} --episodes 2", 2, "in wrappers; give env, .* take --env ID"),
+        ("evaluate {} --episodes 2 --env FrozenLake-v1", 0, "mean return"),
+        ("watch {}", 2, "in wrappers; give env, .* take --env ID"),
+        ("watch {} --env FrozenLake-v1", 0, "episode 1: return"),
+        ("watch {} --env CartPole-v1", 2, "q_learning"),
+        ("doctor {}", 0, "undamaged"),
+        ("doctor {} --env FrozenLake-v1", 0, "undamaged"),
+    ],
+)
+def test_a_run_of_a_wrapped_environment_is_used_in_a_named_one(
+    wrapped: rlbook.Run, command: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.format(wrapped.folder).split()) == code
+    shown = capsys.readouterr()
+    assert re.search(said, shown.out + shown.err), shown
+
+
+def test_a_run_is_watched_in_another_environment(
+    wrapped: rlbook.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dry = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    assert wrapped.watch() == [2.0] and wrapped.watch(env=dry) == [1.0]
+    assert rlbook.plots.watch(str(wrapped.folder), env=dry) == [1.0]
+    with pytest.raises(rlbook.RequestError, match="CartPole-v1"):
+        wrapped.watch(env="CartPole-v1")
+
+
+def test_the_environment_of_a_wrapped_run_has_a_name_in_tables(wrapped: rlbook.Run) -> None:
+    assert [row.env for row in rlbook.compare([str(wrapped.folder)])] == ["own environment"]
+
+
+def test_a_run_is_resumed_in_its_own_environment_alone(wrapped: rlbook.Run) -> None:
+    assert wrapped.folder is not None
+    run = rlbook.load(wrapped.folder, env="FrozenLake-v1")
+    assert run.steps == 2000
+    with pytest.raises(CheckpointError, match="does not fit q_learning on FrozenLake-v1"):
+        run.train(steps=10)
+    named = rlbook.train("q_learning", "Maze-v0", steps=20, out=wrapped.folder.parent / "b").folder
+    assert named is not None and rlbook.load(named, env=rlbook.make("Maze-v0")).steps == 20
+    for env in ("CartPole-v1", gymnasium.wrappers.TimeAwareObservation(rlbook.make("Maze-v0"))):
+        with pytest.raises(rlbook.RequestError, match=r"is Maze-v0, not .*rlbook\.evaluate\("):
+            rlbook.load(named, env=env)
 
 
 def test_a_resumed_run_is_told_how_its_budget_grows(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from IPython.display import HTML
 
     from rlbook.agent import Agent
-    from rlbook.interaction.environments import EnvRecipe
+    from rlbook.interaction.environments import EnvLike, EnvRecipe
     from rlbook.runs.run import Run
 
 PROMPTS = 5  # for a language model, where nobody says how many
@@ -40,6 +40,7 @@ def watch(
     episodes: int | None = None,
     seed: int | None = None,
     *,
+    env: EnvLike | None = None,
     stream: TextIO | None = None,
     pause: float | None = None,
     checkpoint: int | str | None = None,
@@ -54,6 +55,7 @@ def watch(
         gif: write a GIF there instead of playing in the terminal.
         episodes: how many (a language model: prompts); None is 1, and 5 for a language model.
         seed: decides how they start; None is the run's seed.
+        env: another environment, by its id or as an environment, in place of the run's own.
         stream: where the text goes; None is standard output.
         pause: seconds between two frames; None is the environment's pace on a terminal, and 0
             elsewhere.
@@ -66,17 +68,17 @@ def watch(
 
     Raises:
         RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of
-            an environment that draws nothing.
+            an environment that draws nothing, or whose spaces are others.
     """
     from rlbook.plots.completions import writes
-    from rlbook.runs.run import Run, load
+    from rlbook.runs.run import Run, env_for, load
 
     _check(episodes, seed)
-    run = (
-        target
-        if isinstance(target, Run)
-        else load(target, checkpoint=checkpoint, allow_import=allow_import)
-    )
+    if isinstance(target, Run):
+        run = target
+    else:
+        given = env_for(target, env)
+        run = load(target, checkpoint=checkpoint, allow_import=allow_import, env=given)
     if not run.agent.plays():
         judges = (
             "; rlbook evaluate measures how well it distinguishes good from bad"
@@ -86,7 +88,8 @@ def watch(
         raise RequestError(
             f"{run.request.algorithm} does not act, so there is nothing to watch{judges}"
         )
-    recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
+    recipe = _place(run, env, allow_import=allow_import)
+    start = run.request.seed if seed is None else seed
     if gif is not None:
         save_gif(run.agent, recipe, gif, episodes=episodes or 1, seed=start)
         return []
@@ -98,7 +101,22 @@ def watch(
     return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
 
 
-def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> HTML:
+def _place(run: Run, env: EnvLike | None, *, allow_import: bool = False) -> EnvRecipe:
+    """Where a run's agent is watched. Raises RequestError if it does not fit."""
+    if env is None:
+        return run.request.recipe.for_evaluation()
+    from rlbook.evaluation.targets import find_target
+    from rlbook.interaction.play_episodes import check_spaces
+    from rlbook.interaction.spaces import adapt_to
+
+    found = find_target(run, env, allow_import=allow_import).played
+    check_spaces(run.agent, found, adapt_to(type(run.agent), found.make(), run.agent.config))
+    return found
+
+
+def film_in_cell(
+    run: Run, *, episodes: int = 1, seed: int | None = None, env: EnvLike | None = None
+) -> HTML:
     """Greedy episodes as a GIF that a notebook shows in its cell; embedded in HTML, because
     nbconvert drops a bare GIF. Arguments as for `watch`.
 
@@ -109,7 +127,7 @@ def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> HTM
 
     _check(episodes, seed)
     start = run.request.seed if seed is None else seed
-    recipe = run.request.recipe.for_evaluation()
+    recipe = _place(run, env)
     film = gif_bytes(run.agent, recipe, episodes=episodes, seed=start)
     shown = f"{run.request.algorithm} in {recipe.name}"
     return HTML(image_in_cell(film, shown))
