@@ -250,6 +250,13 @@ OF_AN_AGENT = {
     "load": "rlbook.load(folder).agent is the agent of a run that was saved",
     "train": "rlbook.train(…) trains it, and run.train(steps=1000) continues training",
     "evaluate": "rlbook.evaluate(agent, env) plays it",
+    **dict.fromkeys(
+        ("select_action", "get_action", "compute_single_action"),
+        "agent.predict(observation) gives the action",
+    ),
+    "eval": "agent.predict(observation) acts greedily and learns nothing",
+    "to": 'rlbook.train(…, device="cuda") chooses where the networks are',
+    **dict.fromkeys(("observation_space", "action_space"), "run.make_env() has it"),
     "parameters": "the weights are agent.state_dict(); those of a policy are"
     " agent.policy.parameters()",
 }

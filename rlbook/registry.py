@@ -130,6 +130,7 @@ LEFT_OUT = (
 )
 """Algorithms of other libraries that are not included; see the page "What is left out" of the
 book."""
+NOT_HERE = "; it is not part of rlbook, and the page 'What is left out' says where to find it"
 VARIANTS: dict[str, dict[str, Any]] = {
     "rloo": {
         "baseline": "leave-one-out",
@@ -179,10 +180,26 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     known, plain = (*ALGORITHMS, *ALIASES), name.lower().replace("-", "_")
     hint = f"; it is {RELATED[plain]}" if plain in RELATED else did_you_mean(plain, known)
     if plain in LEFT_OUT:
-        hint = "; it is not part of rlbook, and the page 'What is left out' says where to find it"
+        hint = NOT_HERE
     if name in gymnasium.registry or f"rlbook/{name}" in gymnasium.registry:
         hint = "; it is an environment, and the algorithm comes first"
     raise RequestError(f"unknown algorithm {name!r}{hint} (`rlbook list algorithms` shows all)")
+
+
+def algorithm_hint(name: str) -> str:
+    """The end of the message about a class that is not there, such as `DoubleDQN`; "" if no
+    algorithm is known by this name."""
+
+    def plain(each: str) -> str:
+        return each.lower().replace("_", "")
+
+    classes = [each for each in class_names() if plain(each) == plain(name)]
+    if classes:
+        return f"; did you mean {classes[0]!r}?"
+    related = [said for each, said in RELATED.items() if plain(each) == plain(name)]
+    if related:
+        return f"; it is {related[0]}"
+    return NOT_HERE if plain(name) in map(plain, LEFT_OUT) else ""
 
 
 MOST_NAMES = 6  # of algorithms in a message

@@ -144,6 +144,8 @@ def rows_and_repeats(
     runs: Run | str | Path | Iterable[Run | str | Path], *, seed: int = 0
 ) -> tuple[list[Row], list[str]]:
     """The result of `compare`, and a sentence for each run that repeats another."""
+    if isinstance(runs, Mapping):
+        raise RequestError("compare takes a list of runs and their folders, got a dict")
     named = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
     chosen: dict[object, Run | Path] = {}
     for run in named:

@@ -47,7 +47,12 @@ def available() -> bool:
 @contextmanager
 def announce_compilation(what: str) -> Iterator[None]:
     """Around the first call of a compiled loop: prints a note if compiling takes long."""
-    message = f"note: compiling {what} once; the next run starts at once"
+    often = (
+        "once; the next run starts at once"
+        if can_cache()
+        else "in each run, because there is no cache folder that can be written"
+    )
+    message = f"note: compiling {what} {often}"
     if sys.stderr.isatty():
         message = textwrap.fill(
             message, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent="  "
@@ -113,7 +118,7 @@ def _link(
         copy.__qualname__, copy.__module__ = name, function.__module__
         if how == "compiled":
             inlined = {"forceinline": True} if function in COPIED_BY_LLVM else {"inline": "always"}
-            copy = _compile(copy, {"cache": True} if outermost else inlined)
+            copy = _compile(copy, {"cache": can_cache()} if outermost else inlined)
         done[function] = copy
     return done[function]
 
@@ -121,7 +126,7 @@ def _link(
 def _compile(function: types.FunctionType, options: dict[str, Any]) -> Any:
     """Compiles a function. Nothing in these functions allocates, so reference counting, which would
     take most of the time, is off."""
-    return _numba().njit(error_model="numpy", _nrt=False, **options)(function)
+    return numba_module().njit(error_model="numpy", _nrt=False, **options)(function)
 
 
 def _ours(value: object) -> TypeGuard[types.FunctionType]:
@@ -129,19 +134,33 @@ def _ours(value: object) -> TypeGuard[types.FunctionType]:
 
 
 @functools.cache
-def _numba() -> Any:
+def numba_module() -> Any:
     """numba, configured with its cache folder."""
     import numba
     from numba.core import config
 
-    if "NUMBA_CACHE_DIR" not in os.environ:
+    if can_cache():
         setattr(config, "CACHE_DIR", str(_cache_folder()))  # noqa: B010 - numba makes its settings at run time
     return numba
+
+
+@functools.cache
+def can_cache() -> bool:
+    """Whether machine code can be kept for the next process: not where the home folder is missing
+    or cannot be written."""
+    try:
+        folder = _cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: no home
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _cache_folder() -> Path:
     """The cache folder. A function is compiled together with those it calls, also from other files,
     so the folder's name depends on all of them."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return Path(os.environ["NUMBA_CACHE_DIR"])
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(" ".join(version(name) for name in ("numba", "numpy")).encode())
     for file in sorted(

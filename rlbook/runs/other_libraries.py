@@ -43,6 +43,23 @@ OF_A_RUN = {
     "rewards": "returns are run.episode_returns, one for each training episode",
     "score": "run.evaluate(episodes=100).mean is its mean return",
     "test": "run.evaluate(episodes=100) plays greedy episodes",
+    **dict.fromkeys(("observation_space", "action_space"), "run.make_env() has it"),
+    "seed": "it is run.request.seed",
+    **dict.fromkeys(("n_envs", "num_envs"), "it is run.request.num_envs"),
+    "device": "it is run.request.options.device",
+    **dict.fromkeys(("gamma", "learning_rate"), "its hyper-parameters are run.agent.config"),
+    **dict.fromkeys(
+        ("optimizer", "network", "actor", "critic"), "its networks are those of run.agent"
+    ),
+    **dict.fromkeys(
+        ("q_table", "Q", "values"),
+        "a table of values is run.agent.action_values() or run.agent.values(), where the agent has"
+        " one",
+    ),
+    "algorithm": "its name is run.request.algorithm",
+    "best": 'rlbook.load(folder, checkpoint="best") loads the best',
+    "load": "rlbook.load(folder)",
+    **dict.fromkeys(("path", "out", "dir"), "its folder is run.folder"),
     "predict_proba": "run.agent.policy.distribution(observations) has the probabilities, where the"
     " agent has a policy",
     "config": "its hyper-parameters are run.agent.config",
@@ -146,7 +163,18 @@ OF_THE_PACKAGE = {
     "save": "run.save(folder)",
     "play": "it is a command: rlbook play",
     **dict.fromkeys(("diagnose", "doctor"), "it is a command: rlbook doctor FOLDER"),
-    "watch": "run.watch() shows a run, and rlbook.plots.watch(folder) that of a folder",
+    "make_env": 'rlbook.make("CartPole-v1")',
+    "gym": "it is a package of its own: import gymnasium",
+    "LoraConfig": 'rlbook.train(…, model={"adapter": {"r": 16}})',
+    "Batch": "arrays of NumPy are taken and given",
+    "CallbackList": "rlbook.train(…, callbacks=[one, other])",
+    "ProgressBarCallback": "rlbook.train(…, quiet=False) shows a bar",
+    "StopTrainingOnMaxEpisodes": "rlbook.train(…, episodes=100)",
+    "OrnsteinUhlenbeckActionNoise": "rlbook.train(…, exploration_noise=0.1)",
+    "RolloutBuffer": "rlbook.train(…, rollout_steps=128) sets its length",
+    "make_atari_env": 'rlbook.train("dqn", "ALE/Pong-v5", frame_stack=4, grayscale=True, resize=84)',
+    "ExperimentGrid": "`rlbook train ppo CartPole-v1 --seeds 5` trains several, and rlbook tune"
+    " searches",
     "seed_everything": "rlbook.train(…, seed=1) seeds all that is random",
     "set_random_seed": "rlbook.train(…, seed=1) seeds all that is random",
 }

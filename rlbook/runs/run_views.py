@@ -95,6 +95,8 @@ class RunViews(RunState):
         self, episodes: int | None = None, seed: int | None = None, **options: object
     ) -> Any:
         """Plays whole greedy episodes; arguments and result as of `rlbook.evaluate`."""
+        if isinstance(episodes, str | gymnasium.Env):
+            raise RequestError("another environment is given by name: run.evaluate(env=…)")
         return _package().evaluate(self, episodes=episodes, seed=seed, **options)
 
     @check_arguments('run.plot("curve.png")')

@@ -173,6 +173,11 @@ def test_names_of_other_libraries_lead_to_those_here(
         (lambda run: run.save_replay_buffer("b"), AttributeError, r"run\.save\(folder\) keeps"),
         (lambda run: run.qwertz, AttributeError, "^a run has no 'qwertz'$"),
         (lambda run: run.score(), AttributeError, r"run\.evaluate\(episodes=100\)\.mean"),
+        (lambda run: run.observation_space, AttributeError, r"run\.make_env\(\) has it"),
+        (lambda run: run.q_table, AttributeError, r"run\.agent\.action_values\(\)"),
+        (lambda run: run.path, AttributeError, r"its folder is run\.folder$"),
+        (lambda run: run.agent.select_action(0), AttributeError, r"agent\.predict\(observation\)"),
+        (lambda run: run.evaluate(run.make_env()), ValueError, r"run\.evaluate\(env=…\)$"),
         (lambda run: run.agent.save("a"), AttributeError, r"an agent has no 'save'; run\.save\("),
         (lambda run: run.agent.qwertz, AttributeError, "no attribute 'qwertz'$"),
         (lambda run: run.train(total_timesteps=5), TypeError, "did you mean 'steps'"),
@@ -295,6 +300,11 @@ def test_an_import_of_what_is_not_there_says_what_is(name: str, said: str) -> No
         ("make_vec_env", "num_envs=4"),
         ("EvalCallback", "eval_every=1000"),
         ("VecNormalize", "normalize_observation=True"),
+        ("REINFORCE", "did you mean 'Reinforce'"),
+        ("DoubleDQN", "it is dqn, whose double is on by default"),
+        ("QRDQN", "it is not part of rlbook"),
+        ("make_env", r'rlbook\.make\("CartPole-v1"\)'),
+        ("Batch", "arrays of NumPy"),
         ("HerReplayBuffer", "not part of rlbook"),
         ("plot", r"run\.plot\(\)"),
         ("learn", "did you mean 'train'"),
@@ -303,6 +313,10 @@ def test_an_import_of_what_is_not_there_says_what_is(name: str, said: str) -> No
 def test_what_the_package_does_not_have_leads_to_what_it_has(theirs: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=f"'rlbook' has no attribute '{theirs}'; .*{ours}"):
         getattr(rlbook, theirs)
+
+
+OF_AN_OBJECT = ("agent", "metrics", "request", "folder")
+"""Attributes of a run that its class does not have."""
 
 
 def test_what_rlbook_tells_of_other_libraries_is_there() -> None:
@@ -314,7 +328,7 @@ def test_what_rlbook_tells_of_other_libraries_is_there() -> None:
             for name in re.findall(r"\brlbook\.(\w+)\(", said):
                 assert callable(getattr(rlbook, name)), said
             for name in re.findall(r"\brun\.(\w+)", said):
-                assert hasattr(rlbook.Run, name) or name in ("agent", "metrics"), said
+                assert hasattr(rlbook.Run, name) or name in OF_AN_OBJECT, said
     for said in OF_AN_EVALUATION.values():
         for name in re.findall(r"\bevaluation\.(\w+)", said):
             assert hasattr(Evaluation, name) or name in ("returns", "lengths"), said
@@ -390,6 +404,7 @@ def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
         ("rlbook.compare()", "^compare needs runs, as in"),
         ("rlbook.compare(run, run)", r'^compare takes runs by position, .*\["runs/a", "runs/b"\]'),
         ("rlbook.compare([run, None])", "^compare takes runs and their folders, got a NoneType"),
+        ("rlbook.compare({'a': run})", "^compare takes a list of runs .*, got a dict$"),
         ("rlbook.load()", "^load needs folder, as in"),
         ("rlbook.load(run)", "^a run is loaded from its folder, got a Run"),
         ("rlbook.make()", r'^make needs env_id, as in rlbook\.make\("CartPole-v1"\)'),

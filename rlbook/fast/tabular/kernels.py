@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbook.fast.compiled import can_cache, numba_module
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64] | NDArray[np.int32]
 StopNumbers = tuple[float, float, float, int, int, float, float]
@@ -324,6 +326,4 @@ def policy_sweep(
 @cache
 def compile_kernel(kernel: Callable[..., object]) -> Callable[..., Any]:
     """The same kernel as machine code that releases the GIL. Needs numba."""
-    import numba
-
-    return numba.njit(nogil=True, cache=True)(kernel)
+    return numba_module().njit(nogil=True, cache=can_cache())(kernel)
