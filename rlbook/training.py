@@ -14,7 +14,7 @@ from rlbook.agent import Agent
 from rlbook.checks import as_path, check_arguments
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
-from rlbook.interaction.environments import EnvLike
+from rlbook.interaction.environments import EnvLike, environments
 from rlbook.interaction.process_group import is_follower, process_group
 from rlbook.networks.model_spec import OwnNetwork
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class
@@ -249,13 +249,16 @@ INSIDE = re.compile(r"""\btrain\(\s*(['"])(?P<first>\w*)(?:\1(?P<rest>(?:[^()]|\
 
 def completions(before: str) -> list[str]:
     """The completions at a notebook's cursor inside `rlbook.train(`: names of algorithms in the
-    first argument, and the algorithm's hyper-parameters after it."""
+    first argument, of environments in the second, and the algorithm's hyper-parameters after them."""
     found = INSIDE.search(before)
     if found is None:
         return []
     first, rest = found["first"], found["rest"]
     if rest is None:
         return [name for name in (*ALGORITHMS, *ALIASES) if name.startswith(first)]
+    second = re.fullmatch(r"""\s*,\s*['"](\w*)""", rest)
+    if second is not None:
+        return [name for name in environments() if name.startswith(second[1])]
     begun = re.search(r",\s*(\w*)$", rest)
     if (
         begun is None

@@ -10,9 +10,10 @@ What a row is, and what a batch looks like, is the subclass's business: see `rlb
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,12 @@ class DataSet(ABC, Generic[Batch_]):
         self._pass = self._position = 0
         self._held_out = 0  # rows that no pass has
         self._kept: Rows | None = None  # those that a pass has; None: all
+
+    def before_first_pass(self) -> Self:
+        """The same rows for another run: no pass has begun, and none are held out."""
+        other = copy.copy(self)
+        DataSet.__init__(other, self._digest)
+        return other
 
     @abstractmethod
     def __len__(self) -> int:

@@ -104,7 +104,17 @@ class Run(RunViews):
             )
 
             check_inspectable(self.agent)
-        found = digests_of(self.request, self.data_source())
+        try:
+            data = self.data_source()
+        except RequestError as error:
+            asked = self.request.options
+            if "data" in self.request.digests and asked.data is None and asked.expert is None:
+                raise RequestError(
+                    "this run learned from data in memory; give them again, as in"
+                    " rlbook.load(folder, data=my_data)"
+                ) from error
+            raise
+        found = digests_of(self.request, data)
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         if self.workers is not None and isinstance(self._source, EnvironmentSource):

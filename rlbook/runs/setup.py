@@ -479,6 +479,8 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
     if isinstance(data, str | Path | TextFile):
         data = load_data(data, env, kinds=kinds)
+    elif isinstance(data, DataSet):
+        data = data.before_first_pass()  # another run may learn from it, too
     elif data is None:
         made.check_makeable(request, env, parts)
     if data is None and "Steps" in kinds:

@@ -34,6 +34,7 @@ from rlbook.registry import RELATED
 from rlbook.runs.options import NAMES
 from rlbook.runs.other_libraries import OF_A_RUN, OF_ALGORITHMS, OF_THE_PACKAGE, OF_TRAINING
 from rlbook.runs.storage.files import CheckpointError
+from rlbook.training import completions
 
 HOME = """
 import gymnasium
@@ -469,6 +470,13 @@ def test_a_pickled_agent_that_searches_is_told_where_it_is() -> None:
     shown, _ = env.reset(seed=1)
     there = [each.bind_env(env).predict(shown) for each in (agent, pickled(agent))]
     assert there[0] == there[1]
+
+
+def test_tab_completes_algorithms_environments_and_hyperparameters() -> None:
+    assert "ppo" in completions('rlbook.train("pp')
+    assert "CartPole-v1" in completions('rlbook.train("ppo", "Car')
+    assert completions('rlbook.train("ppo", "CartPole-v1", lear') == ["learning_rate="]
+    assert completions('rlbook.train("ppo", "CartPole-v1", model="Car') == []
 
 
 def test_numbers_and_devices_of_other_libraries_are_taken() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rlbook
+from rlbook.data.episodes import Episode, Episodes
 from rlbook.runs.storage.folder import ROWS
 
 SUMS = [{"prompt": f"{n}+{n}=", "completion": str(2 * n)} for n in range(40)]
@@ -34,6 +35,29 @@ def of_a_file(tmp_path: Path) -> torch.Tensor:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in SUMS))
     return weights(rlbook.train("sft", "Addition-v0", data=path, **SHORT))
+
+
+def episodes() -> Episodes:
+    rng = np.random.default_rng(0)
+    shown = rng.normal(size=(4, 20, 4)).astype(np.float32)
+    return Episodes([Episode(obs, rng.integers(2, size=20)) for obs in shown])
+
+
+def test_episodes_in_memory_serve_several_runs(tmp_path: Path) -> None:
+    """Their order and their passes are each run's own."""
+    asked: dict[str, Any] = {"passes": 2, "eval_episodes": 1}
+    data, folder = episodes(), tmp_path / "run"
+    runs = [
+        rlbook.train("behavior_cloning", "CartPole-v1", data=data, out=out, **asked)
+        for out in (folder, None)
+    ]
+    assert data.passes == 0 and [run.passes for run in runs] == [2, 2]
+    assert runs[0].metrics == runs[1].metrics
+    with pytest.raises(
+        rlbook.RequestError, match=r"data in memory; .* rlbook\.load\(folder, data="
+    ):
+        rlbook.load(folder).train(passes=1)
+    assert rlbook.load(folder, data=data).train(passes=1).passes == 3
 
 
 def test_a_list_is_learned_as_its_file_is(of_a_file: torch.Tensor) -> None:
