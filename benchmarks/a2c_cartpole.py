@@ -4,7 +4,7 @@ one thread, all of training."""
 from __future__ import annotations
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 
 STEPS, ROUNDS, NUM_ENVS = 20_000, 5, 8
 
@@ -42,7 +42,7 @@ def theirs() -> float:
 
 
 def compare() -> list[Comparison]:
-    rates = in_turn({"ours": ours, "peer": theirs}, ROUNDS)
+    rates = run_in_turn({"ours": ours, "peer": theirs}, ROUNDS)
     return [
         Comparison(
             "A2C, CartPole-v1, against SB3", "env steps/s", rates["ours"], rates["peer"], 1.8

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.interaction.environments import EnvRecipe
@@ -67,7 +67,7 @@ def their_agent():  # type: ignore[no-untyped-def]
 
 def compare() -> list[Comparison]:
     agent, peer = our_agent(), their_agent()
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "ours": lambda: GRADIENT_STEPS / seconds(agent.update),
             "peer": lambda: GRADIENT_STEPS / seconds(lambda: peer.train(GRADIENT_STEPS, 64)),

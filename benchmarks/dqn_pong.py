@@ -19,7 +19,7 @@ import torch
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from benchmarks.read_once import cpu_seconds
-from benchmarks.timing import Comparison, in_turn
+from benchmarks.timing import Comparison, run_in_turn
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
@@ -170,7 +170,7 @@ def compare() -> list[Comparison]:
     found = []
     for part, unit, count in (("play", "steps/s", STEPS), ("train", "updates/s", GRADIENT_STEPS)):
         runs = {name: partial(rate, getattr(side, part), count) for name, side in sides.items()}
-        rates = in_turn(runs, ROUNDS)
+        rates = run_in_turn(runs, ROUNDS)
         what = "steps" if part == "play" else "gradient steps"
         found += [
             Comparison(

@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 from benchmarks.grpo_step import our_steps, trl_steps
 from benchmarks.model_sizes import SIZES, Size
-from benchmarks.timing import Comparison, clock, in_turn
+from benchmarks.timing import Comparison, clock, run_in_turn
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
@@ -121,7 +121,7 @@ def beside(
         peaks[side] = 0.0 if device == "cpu" else torch.cuda.max_memory_allocated(device) / 1e9
         return rate
 
-    rates = in_turn({side: partial(run_measured, side) for side in runs}, rounds, warm_up)
+    rates = run_in_turn({side: partial(run_measured, side) for side in runs}, rounds, warm_up)
     ours, *peers = runs
     return [
         Comparison(

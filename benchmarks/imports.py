@@ -9,17 +9,17 @@ import sys
 from benchmarks.timing import Comparison, seconds
 
 
-def fresh(*arguments: str) -> float:
+def time_new_process(*arguments: str) -> float:
     return seconds(
         lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
     )
 
 
 def compare() -> list[Comparison]:
-    bare = statistics.median(fresh("-c", "pass") for _ in range(5))
-    ours = [fresh("-c", "import rlbook") - bare for _ in range(5)]
-    peer = [fresh("-c", "import stable_baselines3") - bare for _ in range(5)]
-    shown = [fresh("-m", "rlbook", "--help") for _ in range(5)]
+    bare = statistics.median(time_new_process("-c", "pass") for _ in range(5))
+    ours = [time_new_process("-c", "import rlbook") - bare for _ in range(5)]
+    peer = [time_new_process("-c", "import stable_baselines3") - bare for _ in range(5)]
+    shown = [time_new_process("-m", "rlbook", "--help") for _ in range(5)]
     return [
         Comparison(
             "import rlbook, against import SB3",

@@ -17,7 +17,7 @@ import gymnasium
 import rlbook
 from benchmarks.ppo_cartpole import ours as our_rate
 from benchmarks.ppo_cartpole import theirs as their_rate
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 
 COPIES, ROUNDS, SECONDS = 1_024, 3, 0.2
 OTHERS_DATA = "rlbook/ReasoningGym-v0"
@@ -68,7 +68,7 @@ def copies_of(env_id: str) -> Comparison:
     space = envs["ours"].action_space
     space.seed(0)
     actions = [space.sample() for _ in range(4)]
-    rates = in_turn(
+    rates = run_in_turn(
         {side: lambda env=env: step_rate(env, actions) for side, env in envs.items()}, ROUNDS
     )
     for env in envs.values():
@@ -86,7 +86,7 @@ def copies_of(env_id: str) -> Comparison:
 def ppo(num_envs: int, rollout_steps: int) -> Comparison:
     settings = PPO_SETTINGS | {"num_envs": num_envs, "rollout_steps": rollout_steps}
     steps = 5 * num_envs * rollout_steps
-    rates = in_turn(
+    rates = run_in_turn(
         {"ours": lambda: our_rate(steps, settings), "peer": lambda: their_rate(steps, settings)},
         ROUNDS,
     )

@@ -9,7 +9,7 @@ import rlbook
 from benchmarks.timing import Comparison, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.loop import act_step_reset, do_nothing
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.interaction.vector_envs.vector import VectorInteraction
 
@@ -39,7 +39,7 @@ def acting_steps_per_second(num_envs: int = 4_096, rounds: int = 100) -> float:
     config = PPOConfig()
     env = adapted_vector(PPO, EnvRecipe.from_env("Maze-v0"), num_envs, config)
     agent, interaction = PPO(env, config), VectorInteraction(env, np.random.default_rng(0))
-    steps = act_step_reset(interaction, agent.act, nothing)
+    steps = act_step_reset(interaction, agent.act, do_nothing)
 
     def run() -> None:
         for _ in range(rounds):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
@@ -174,7 +174,7 @@ def against_copies(simulations: int, searches: int, goal: float) -> list[Compari
         copying_search_once(Unwrapped("Maze-v0"), simulations),
         copying_search_once(BareMaze(), simulations),
     )
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "plain": lambda: rate(plain, simulations, 40 * searches),
             "compiled": lambda: rate(compiled, simulations, 400 * searches),
@@ -198,7 +198,7 @@ def against_package(simulations: int = 500) -> Comparison:
     from mcts import mcts
 
     ours = table_search_once(simulations, compiled=False)
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "ours": lambda: rate(ours, simulations, 20),
             "peer": lambda: rate(
@@ -220,7 +220,7 @@ def against_copies_of(env_id: str, simulations: int) -> Comparison:
         snapshot_search_once(env_id, simulations),
         copying_search_once(Unwrapped(env_id), simulations),
     )
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "ours": lambda: rate(ours, simulations, max(1, 1_000 // simulations)),
             "copies": lambda: rate(copies, simulations, max(1, 200 // simulations)),

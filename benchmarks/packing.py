@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.agent import Parts
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
@@ -45,7 +45,7 @@ def compare() -> list[Comparison]:
     batch = Episodes(texts(np.random.default_rng(0)))[np.arange(TEXTS)]
     agents = {"ours": learner(WIDTH), "peer": learner(None)}
     losses = {name: agent.update(batch)["loss"] for name, agent in agents.items()}
-    rates = in_turn(
+    rates = run_in_turn(
         {
             name: lambda agent=agent: 1 / seconds(lambda: agent.update(batch))
             for name, agent in agents.items()

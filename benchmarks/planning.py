@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import sparse
 
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs import TabularMDP
@@ -147,7 +147,7 @@ def compared(
     }
     if available():
         runs["fast"] = lambda: rate(ours, arrays, gamma)
-    rates = in_turn(runs, rounds)
+    rates = run_in_turn(runs, rounds)
     for kind, aim in (("fast", goal), ("plain", plain_goal)):
         if kind in rates:
             label = name + (", numba" if kind == "fast" else ", no numba")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
@@ -150,7 +150,7 @@ def compare() -> list[Comparison]:
         ("8 × 32", ZOO, 12_800, 2.3),
         ("4 × 128", CLEANRL, 20_480, 3.0),
     ):
-        rates = in_turn(
+        rates = run_in_turn(
             {
                 "ours": lambda s=steps, c=settings: ours(s, c),
                 "peer": lambda s=steps, c=settings: theirs(s, c),

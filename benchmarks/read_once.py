@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import Comparison, in_turn
+from benchmarks.timing import Comparison, run_in_turn
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.architectures.transformer import (
@@ -39,7 +39,7 @@ def cache() -> Comparison:
         VOCABULARY, width=128, layers=4, heads=4, kv_heads=4, head_width=32, feed_forward=512
     )
     model, text = Transformer(sizes), torch.arange(16)[None]
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "with": lambda: (
                 NEW_TOKENS / cpu_seconds(lambda: generate_greedy(model, text, NEW_TOKENS))
@@ -71,7 +71,7 @@ def beginnings() -> list[Comparison]:
         ("acting: prompts read", acting),
         ("training: forward and backward", training),
     ):
-        rates = in_turn(
+        rates = run_in_turn(
             {
                 "once": lambda run=run: PROMPTS / cpu_seconds(lambda: run(model, rows)),
                 "each": lambda run=run: (

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.wrappers import TransformObservation
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 
 ROUNDS, UNITS, STEPS = 5, 64, 4_096
 SETTINGS: dict[str, Any] = {"num_envs": 8, "rollout_steps": 128, "batch_size": 256, "epochs": 4}
@@ -98,7 +98,9 @@ def peer(make: Callable[[], gymnasium.Env]) -> Any:
 def compare() -> list[Comparison]:
     lines = []
     for name, make in (("CartPole without velocities", without_velocities), ("TMaze", t_maze)):
-        rates = in_turn({"ours": lambda m=make: ours(m), "peer": lambda m=make: theirs(m)}, ROUNDS)
+        rates = run_in_turn(
+            {"ours": lambda m=make: ours(m), "peer": lambda m=make: theirs(m)}, ROUNDS
+        )
         lines.append(
             Comparison(
                 f"PPO with an LSTM, {name}, against sb3-contrib",

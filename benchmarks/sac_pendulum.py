@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig
 from rlbook.interaction.environments import EnvRecipe
@@ -58,7 +58,7 @@ def their_agent():  # type: ignore[no-untyped-def]
 
 def compare() -> list[Comparison]:
     agent, less_precise, peer = our_agent(), our_agent("medium"), their_agent()
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "ours": lambda: GRADIENT_STEPS / seconds(agent.update),
             "medium": lambda: GRADIENT_STEPS / seconds(less_precise.update),

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.model_sizes import SIZES, Size
 from benchmarks.read_once import cpu_seconds
-from benchmarks.timing import Comparison, in_turn
+from benchmarks.timing import Comparison, run_in_turn
 from rlbook.llm.generation.generate import Completions, generate
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
@@ -47,7 +47,7 @@ def beside(size: Size) -> Comparison:
         )
 
     tokens = len(prompts) * size.new_tokens
-    rates = in_turn(
+    rates = run_in_turn(
         {"ours": lambda: tokens / cpu_seconds(ours), "peer": lambda: tokens / cpu_seconds(theirs)},
         size.rounds,
     )

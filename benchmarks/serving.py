@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import Comparison, in_turn
+from benchmarks.timing import Comparison, run_in_turn
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
@@ -45,7 +45,7 @@ def beside(name: str, sizes: dict[str, int]) -> Comparison:
         theirs = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
         theirs += ["--continuous-batching", "--log-level", "error"]
         with running(ours) as own, running(theirs) as peer:
-            rates = in_turn(
+            rates = run_in_turn(
                 {
                     "ours": lambda: rate(own, "model"),
                     "peer": lambda: rate(peer, str(folder)),

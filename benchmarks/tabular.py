@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 from rlbook.fast.compiled import available
 
 ENV, EPSILON, ALPHA, GAMMA = "CliffWalking-v1", 0.1, 0.1, 0.9
@@ -51,7 +51,7 @@ def compare() -> list[Comparison]:
     }
     if available():
         runs["compiled"] = lambda: rate(COMPILED)
-    found = in_turn(runs, rounds=5)
+    found = run_in_turn(runs, rounds=5)
     lines = [
         Comparison(
             "Q-learning, any environment / usual loop", "steps/s", found["env"], found["usual"], 1.4

@@ -42,7 +42,7 @@ class Comparison:
         )
 
 
-def in_turn(
+def run_in_turn(
     runs: dict[str, Callable[[], float]], rounds: int, warm_up: int = 1
 ) -> dict[str, list[float]]:
     """What each run returns, `rounds` times, taken in turn after `warm_up` rounds that do not
@@ -62,13 +62,13 @@ def clock(device: str) -> Callable[[], float]:
     if device == "cpu":
         return time.process_time
 
-    def finished() -> float:
+    def synchronized_time() -> float:
         import torch
 
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return finished
+    return synchronized_time
 
 
 def seconds(run: Callable[[], object]) -> float:

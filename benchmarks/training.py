@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.model_sizes import SIZES, Size
 from benchmarks.read_once import cpu_seconds
-from benchmarks.timing import Comparison, in_turn
+from benchmarks.timing import Comparison, run_in_turn
 from rlbook.data.rollout import Batch
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
@@ -38,7 +38,7 @@ def beside(size: Size) -> Comparison:
     largest = max(float(each.abs().max()) for each in gradients[1])
     tokens = batch.action.numel()
     del gradients
-    rates = in_turn(
+    rates = run_in_turn(
         {
             "ours": lambda: tokens / cpu_seconds(lambda: ours(policy, batch).backward()),
             "peer": lambda: tokens / cpu_seconds(lambda: theirs(model, batch).backward()),

@@ -9,7 +9,7 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import rlbook
-from benchmarks.timing import Comparison, in_turn, seconds
+from benchmarks.timing import Comparison, run_in_turn, seconds
 
 SECONDS, STEPS = 0.005, 1_600
 
@@ -39,7 +39,7 @@ def rate(env: str, workers: int, steps: int) -> float:
 
 def beside_one(name: str, env: str, steps: int, goal: float) -> Comparison:
     """Two workers beside the same run without."""
-    rates = in_turn({"two": lambda: rate(env, 2, steps), "one": lambda: rate(env, 1, steps)}, 3)
+    rates = run_in_turn({"two": lambda: rate(env, 2, steps), "one": lambda: rate(env, 1, steps)}, 3)
     note = "the peer is the same run in one process"
     return Comparison(
         f"CartPole, 8 environments, 2 workers, {name}",

@@ -166,9 +166,9 @@ def read_defaults() -> dict[str, dict[str, dict[str, Any]]]:
 def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     """`rlbook train ALGORITHM ENV` with each seed: the expected return of the greedy policy, and
     the seconds. None where the algorithm does not train there, or takes too long."""
-    from rlbook.registry import why_not
+    from rlbook.registry import refusal_reason
 
-    if why_not(algorithm, env) is not None:
+    if refusal_reason(algorithm, env) is not None:
         return None
     known = preset_result(algorithm, env)
     if known is not None or (env in CONTROL and algorithm in MODELS):

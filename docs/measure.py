@@ -609,11 +609,11 @@ def command_server() -> ForkServerContext:
 def untimed_optimal(best: float) -> Callable[[list[Training]], str]:
     """How many seeds earn the optimal return in every episode."""
 
-    def tell(runs: list[Training]) -> str:
+    def describe(runs: list[Training]) -> str:
         good = sum(all(abs(value - best) < 1e-4 for value in run.returns) for run in runs)
         return f"optimal return {best:g} from {good} of {len(runs)} seeds"
 
-    return tell
+    return describe
 
 
 def optimal(best: float) -> Callable[[list[Training]], str]:
@@ -667,7 +667,7 @@ def mean_return_and_solved(threshold: float) -> Callable[[list[Training]], str]:
     """The same, with how many seeds stay above what gymnasium counts as solved: a preset that fails
     on some says on how many."""
 
-    def tell(runs: list[Training]) -> str:
+    def describe(runs: list[Training]) -> str:
         good, told = sum(run.mean >= threshold for run in runs), untimed_return(runs)
         often = (
             ""
@@ -676,7 +676,7 @@ def mean_return_and_solved(threshold: float) -> Callable[[list[Training]], str]:
         )
         return f"{told};{often} {seconds(runs)} of training"
 
-    return tell
+    return describe
 
 
 def mean_return_and_steps(runs: list[Training]) -> str:
@@ -1995,11 +1995,11 @@ def measure_figures(wanted: list[str]) -> None:
 
 def draw_again(number: str, picture: Path, **options: int) -> dict[str, Any]:
     """What `rlbook figure` tells of a figure; it is drawn in both forms."""
-    from rlbook.book.figures import home
+    from rlbook.book.figures import figure_module
     from rlbook.book.figures.figure_file import run_figure
 
     result, facts = run_figure(number, options)
-    save_pictures(partial(home(number).draw, result), picture)
+    save_pictures(partial(figure_module(number).draw, result), picture)
     return facts | {"written": picture.name}
 
 

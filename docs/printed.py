@@ -76,7 +76,7 @@ class Output(NamedTuple):
 
     def renewed(self) -> str:
         """What the page should show."""
-        told = in_the_words_of(self.shown, self.printed)
+        told = reprint_numbers(self.shown, self.printed)
         if told is None:
             lines = VARYING.sub("", self.printed).splitlines()
             return "".join(
@@ -92,7 +92,7 @@ class Output(NamedTuple):
             shown, printed = (
                 without_other_faults(text, self.heading) for text in (self.shown, self.printed)
             )
-            return in_the_words_of(shown, printed) is not None
+            return reprint_numbers(shown, printed) is not None
         return self.renewed() == self.shown
 
 
@@ -105,7 +105,7 @@ def without_other_faults(text: str, heading: str) -> str:
     return re.sub(r",\s+and\s+its\s+log\s+shows\s+no\s+known\s+problem", "", text)
 
 
-def in_the_words_of(shown: str, printed: str) -> str | None:
+def reprint_numbers(shown: str, printed: str) -> str | None:
     """What is shown, with the numbers that were printed; None if the words are others."""
     words, of = (" ".join(VARYING.sub("", text).split()) for text in (shown, printed))
     shape = f"({NUMBER.pattern})".join(

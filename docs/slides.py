@@ -48,7 +48,7 @@ def render(text: str) -> str:
 
     def draw(found: re.Match[str]) -> str:
         block = found[1] is not None
-        parts = formulas.in_parts(found[1]) if block else [found[2]]
+        parts = formulas.split_parts(found[1]) if block else [found[2]]
         drawings.append("".join(formulas.drawn(part, block=block) for part in parts))
         return f"\ue000{len(drawings) - 1}\ue001"
 
@@ -57,7 +57,7 @@ def render(text: str) -> str:
     return re.sub("\ue000(\\d+)\ue001", lambda found: drawings[int(found[1])], text)
 
 
-def in_pages(paragraphs: list[str], most: int) -> list[str]:
+def split_into_pages(paragraphs: list[str], most: int) -> list[str]:
     """A text in pages of at most so many whole sentences; at the end of a paragraph a full stop
     stands for the colon that introduces a listing."""
     pages: list[list[str]] = [[]]
@@ -76,7 +76,7 @@ def in_pages(paragraphs: list[str], most: int) -> list[str]:
 
 def first_sentences(paragraphs: list[str], most: int) -> str:
     """The beginning of a text."""
-    return in_pages(paragraphs, most)[0]
+    return split_into_pages(paragraphs, most)[0]
 
 
 def section_of(page: str, title: str) -> str:
@@ -141,7 +141,7 @@ def chapter_slides(name: str) -> list[str]:
     for head, most, pages in (("The problem", 6, 1), ("By hand", 8, 2), ("Watch it", 5, 1)):
         text = section_of(page, head)
         picture = picture_of(text)
-        for said in in_pages(paragraphs_of(text), most)[:pages]:
+        for said in split_into_pages(paragraphs_of(text), most)[:pages]:
             if said or picture:
                 slides.append(slide(head, two_columns(render(said), picture), title))
             picture = ""

@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
 
 def _hint(name: str) -> str:
     """What a name of another library is here, for the end of an error message."""
-    from rlbook.checks import tell
+    from rlbook.checks import name_hint
     from rlbook.registry import algorithm_hint
     from rlbook.runs.other_libraries import OF_THE_PACKAGE
     from rlbook.runs.run import Run
@@ -97,7 +97,7 @@ def _hint(name: str) -> str:
         return f"; it is a method of a run: run.{name}()"
     if name not in OF_THE_PACKAGE and (found := algorithm_hint(name)):
         return found
-    return tell(name, OF_THE_PACKAGE, [each for each in __dir__() if not each.startswith("_")])
+    return name_hint(name, OF_THE_PACKAGE, [each for each in __dir__() if not each.startswith("_")])
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-from rlbook.checks import are_batches, check_arguments, is_one, wrong_batch, wrong_one
+from rlbook.checks import are_batches, batch_error, check_arguments, is_one, observation_error
 from rlbook.errors import RequestError, UnknownName
 
 if TYPE_CHECKING:
@@ -439,7 +439,7 @@ class Agent(metaclass=AgentType):
             return
         if not are_batches(observations, space):
             adapts = self.adaptation is not None and self.adaptation.observe is not None
-            raise ValueError(wrong_batch(observations, space, adapts=adapts))
+            raise ValueError(batch_error(observations, space, adapts=adapts))
 
     def check_one(self, observation: Any) -> None:
         """Checks the arguments of `act` of an agent that is not batched.
@@ -449,7 +449,7 @@ class Agent(metaclass=AgentType):
         """
         if not is_one(observation, self._space):
             adapts = self.adaptation is not None and self.adaptation.observe is not None
-            raise ValueError(wrong_one(observation, self._space, adapts=adapts))
+            raise ValueError(observation_error(observation, self._space, adapts=adapts))
 
     def act(self, observation: Any, *, explore: bool = True) -> Any:
         """The action to take. `explore=False` is the greedy action and changes nothing in the
@@ -548,7 +548,7 @@ class Agent(metaclass=AgentType):
 
         shown, taken = self._env_spaces()
         many, masks = is_batch(shown, observation), self._mask_argument(action_mask)
-        agent = self._exploring_twin() if explore else self
+        agent = self._exploring_copy() if explore else self
         if many:
             observation = as_arrays(shown, observation)
         if self.batched:
@@ -635,7 +635,7 @@ class Agent(metaclass=AgentType):
             )
         return mask.astype(bool)
 
-    def _exploring_twin(self) -> Self:
+    def _exploring_copy(self) -> Self:
         """A copy that shares what was learned and has random generators of its own."""
         import numpy as np
 

@@ -162,7 +162,7 @@ def value_at(rate: float | Schedule, progress: float) -> float:
     return rate(progress) if isinstance(rate, Schedule) else rate
 
 
-def four(value: float) -> str:
+def four_digits(value: float) -> str:
     """A number with four significant digits, but with all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
 
@@ -451,15 +451,15 @@ _VERSION = re.compile(r"-v\d+$")
 def synonyms(name: object) -> tuple[str, ...]:
     """The names here that may be meant by another book's or library's name of a hyper-parameter, an
     option or a value."""
-    return (SYNONYMS | WORDS).get(_plain(name), ())
+    return (SYNONYMS | WORDS).get(_python_name(name), ())
 
 
-def _plain(name: object) -> str:
+def _python_name(name: object) -> str:
     """A name in Python's form, even if it was typed as an option."""
     return str(name).lower().strip("-").replace("-", "_")
 
 
-def nearest(name: object, allowed: Iterable[str]) -> str | None:
+def nearest_name(name: object, allowed: Iterable[str]) -> str | None:
     """The allowed name most similar to the given one, or None if none is similar. The version of an
     environment's id, such as -v0, makes nothing similar."""
     by_lower = {choice.lower(): choice for choice in allowed}
@@ -471,7 +471,7 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
     stem = _VERSION.sub("", str(name).lower())
     matches = difflib.get_close_matches(stem, list(by_stem), n=3, cutoff=0.6)
     if not matches:
-        theirs = difflib.get_close_matches(_plain(stem), SYNONYMS, 1, SLIP)
+        theirs = difflib.get_close_matches(_python_name(stem), SYNONYMS, 1, SLIP)
         meant = (plain[ours] for their in theirs for ours in SYNONYMS[their] if ours in plain)
         return next((by_lower[choice] for choice in meant), None)
     return by_stem[max(matches, key=lambda match: _similarity(stem, match))]
@@ -489,23 +489,23 @@ def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> st
     the most similar name, or else the names that contain it as a word or are contained in it; "" if
     there is none."""
     allowed = list(allowed)
-    match, words = nearest(name, allowed), _words(name)
+    match, words = nearest_name(name, allowed), _words(name)
     related = [choice for choice in allowed if words <= _words(choice) or _words(choice) <= words]
     found = [match] if match else related[:MOST_RELATED]
     return form.format(f"did you mean {' or '.join(map(repr, found))}?") if found else ""
 
 
-def tell(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
+def name_hint(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
     """As `did_you_mean`, but some names have a sentence of their own in `told`: that of the given
     name, or of the name that it seems a misspelling of."""
-    known, typed = list(known), _plain(name)
+    known, typed = list(known), _python_name(name)
     keys = {key.lower(): key for key in told}
     found = [typed] if typed in keys else []
     if not found and not synonyms(name):
         found = difflib.get_close_matches(typed, keys, 1, SLIP)
     for key in found:
         likeness = _similarity(typed, key)
-        if key == typed or all(_similarity(typed, _plain(one)) < likeness for one in known):
+        if key == typed or all(_similarity(typed, _python_name(one)) < likeness for one in known):
             return f"; {told[keys[key]]}"
     return did_you_mean(name, known)
 
@@ -518,7 +518,7 @@ MOST_RELATED = 3  # names in a message
 
 
 def _words(name: object) -> set[str]:
-    return {*_plain(name).split("_")}
+    return {*_python_name(name).split("_")}
 
 
 MOST_LISTED = 12
@@ -598,11 +598,11 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _finite_float(digits: str) -> float:
+def _parse_finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
         raise ValueError(f"{shorten(digits)} is beyond the largest number")
@@ -610,7 +610,9 @@ def _finite_float(digits: str) -> float:
 
 
 STRICT_JSON = json.JSONDecoder(
-    object_pairs_hook=_unique_names, parse_constant=_no_constant, parse_float=_finite_float
+    object_pairs_hook=_unique_names,
+    parse_constant=_refuse_constant,
+    parse_float=_parse_finite_float,
 )
 """A JSON decoder that raises ValueError where Python's own does not: for a name twice in one
 object, NaN, 1e400."""
@@ -719,7 +721,7 @@ def are_batches(observations: Any, space: Any) -> bool:
     return all(axes.get(name) == len(part.shape) + 1 for name, part in space.items())
 
 
-def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
+def batch_error(observations: Any, space: Any, *, adapts: bool) -> str:
     """The error message for `observations` that are not a batch of elements of `space`.
 
     `adapts`: the environment's own observations look different from those that the agent sees.
@@ -756,7 +758,7 @@ def _is_number(value: object, start: int, count: int) -> bool:
         return False
 
 
-def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
+def observation_error(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
     """The error message for a value that is not a single observation of `space`; `adapts` as for
     `wrong_batch`."""
     if hasattr(space, "n") and not getattr(space, "shape", ()):
@@ -802,20 +804,20 @@ def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def checking(*args: P.args, **kwargs: P.kwargs) -> T:
+        def checked_call(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
-                wrong = _wrong_arguments(function.__name__, signature, args, kwargs, example)
+                wrong = _argument_error(function.__name__, signature, args, kwargs, example)
                 raise WrongArguments(f"{function.__name__} {wrong}") from None
             return function(*args, **kwargs)
 
-        return checking
+        return checked_call
 
     return decorate
 
 
-def _wrong_arguments(
+def _argument_error(
     function: str,
     signature: inspect.Signature,
     args: tuple[object, ...],

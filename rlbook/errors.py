@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TextIO
 
 
-def in_notebook() -> bool:
+def runs_in_notebook() -> bool:
     """Whether the code runs in a notebook kernel."""
     return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
 
@@ -23,7 +23,7 @@ def in_notebook() -> bool:
 def message_stream() -> TextIO:
     """The stream for notes and closing lines: standard error, or in a notebook, where that would be
     red, standard output."""
-    return sys.stdout if in_notebook() else sys.stderr
+    return sys.stdout if runs_in_notebook() else sys.stderr
 
 
 class ShortTraceback:
@@ -45,14 +45,14 @@ class ShortTraceback:
             return show(kind, self, self.__traceback__)
         alone = kind.__new__(kind, *self.args)  # without the exceptions before it
         alone.__dict__.update(self.__dict__)
-        own, cause, before = own_lines(self.__traceback__), self.__cause__, []
-        if cause is not None and (theirs := own_lines(cause.__traceback__)) is not None:
+        own, cause, before = user_frames(self.__traceback__), self.__cause__, []
+        if cause is not None and (theirs := user_frames(cause.__traceback__)) is not None:
             before = [*show(type(cause), cause, theirs), "", "Therefore:", ""]
         last = traceback.format_exception_only(alone) if own is None else show(kind, alone, own)
         return before + last
 
 
-def own_lines(lines: TracebackType | None) -> TracebackType | None:
+def user_frames(lines: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that is in the user's code: neither in this package nor in Python or
     an installed package. None if there is none."""
     kept = []

@@ -36,7 +36,7 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
     fast: Callable[P, T] | None = None
 
     @functools.wraps(plain)
-    def either(*args: P.args, **kwargs: P.kwargs) -> T:
+    def run_form(*args: P.args, **kwargs: P.kwargs) -> T:
         nonlocal fast
         if _plain_only:
             return plain(*args, **kwargs)
@@ -45,8 +45,8 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
             assert fast is not None
         return fast(*args, **kwargs)
 
-    either.plain = plain  # type: ignore[attr-defined]
-    return either
+    run_form.plain = plain  # type: ignore[attr-defined]
+    return run_form
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -54,13 +54,13 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
 
 
-def plain_only() -> bool:
+def is_plain_only() -> bool:
     """Whether no fast form is to be used."""
     return _plain_only
 
 
 @contextmanager
-def plain_forms(plain: bool = True) -> Iterator[None]:
+def use_plain_forms(plain: bool = True) -> Iterator[None]:
     """Within the context, the plain forms run (or, with False, the fast ones), whatever the
     environment variable says."""
     global _plain_only

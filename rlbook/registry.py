@@ -353,12 +353,12 @@ def presets(agent: type[Agent]) -> Presets:
     return {env: dict(settings) for env, settings in known.items()}
 
 
-def why_not(algorithm: str, env_name: str) -> str | None:
+def refusal_reason(algorithm: str, env_name: str) -> str | None:
     """The reason why this algorithm does not train on this environment; None if it does."""
-    return _why_not(algorithm, env_name, EnvRecipe.from_env(env_name).make())
+    return _refusal_reason(algorithm, env_name, EnvRecipe.from_env(env_name).make())
 
 
-def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
+def _refusal_reason(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
     from rlbook.envs.tabular.enumeration import NoModel
 
     agent = agent_class(algorithm)
@@ -473,6 +473,6 @@ def table() -> dict[str, dict[str, str | None]]:
     # once each: a task lists all its prompts
     made = {env: EnvRecipe.from_env(env).make() for env in environments()}
     return {
-        algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()}
+        algorithm: {name: _refusal_reason(algorithm, name, env) for name, env in made.items()}
         for algorithm in ALGORITHMS
     }

@@ -82,7 +82,7 @@ class GlobalGenerators:
         self._states = [rng_state(rng) for rng in own]
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swap_states(self) -> Iterator[None]:
         """Within the context, replaces the caller's states by these, and stores the new ones at the
         end."""
         callers = [rng_state(rng) for rng in GLOBAL_RNGS]

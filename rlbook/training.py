@@ -167,7 +167,7 @@ def _open_trackers(
 def _shared_seed() -> int:
     """A fresh seed, the same in all processes of a run."""
     group = process_group()
-    return fresh_seed() if group is None else group.lead(fresh_seed)
+    return fresh_seed() if group is None else group.run_on_leader(fresh_seed)
 
 
 def config_settings(

@@ -21,7 +21,7 @@ ALL_PLAIN = os.environ.pop("RLBOOK_PLAIN", "")
 """What the environment asks for. Tests of fast forms run them all the same, so that functions are
 decorated as if it did not."""
 
-from rlbook.fast_forms import plain_forms  # noqa: E402
+from rlbook.fast_forms import use_plain_forms  # noqa: E402
 
 if ALL_PLAIN:
     os.environ["RLBOOK_PLAIN"] = ALL_PLAIN  # for the processes that tests start
@@ -70,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    with plain_forms(bool(ALL_PLAIN) and not item.get_closest_marker("fast_form")):
+    with use_plain_forms(bool(ALL_PLAIN) and not item.get_closest_marker("fast_form")):
         return (yield)
 
 

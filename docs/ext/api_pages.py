@@ -88,7 +88,7 @@ def _described(item: Any) -> str:
 
 
 @cache
-def handed_on() -> set[tuple[str, str]]:
+def reexports() -> set[tuple[str, str]]:
     """(module, name) of what the faces of the package hand on."""
     items = [item for face in FACES.values() for _, item in names_of(face)]
     return {(item.__module__, item.__qualname__) for item in items}
@@ -105,7 +105,7 @@ def names_of(face: str) -> list[tuple[str, Any]]:
 
 def is_public(item: Any) -> bool:
     """Whether a class or a function is one of those that users are meant to call."""
-    return wholly_public(item.__module__) or (item.__module__, item.__qualname__) in handed_on()
+    return wholly_public(item.__module__) or (item.__module__, item.__qualname__) in reexports()
 
 
 def wholly_public(module: str) -> bool:
@@ -197,7 +197,7 @@ def _class_members(cls: type) -> Iterator[tuple[Any, str]]:
 
 def _fields(cls: type) -> Iterator[str]:
     """The fields of a dataclass, or those that a named tuple declares."""
-    from rlbook.cli.explain import comments, default_text, own_comments
+    from rlbook.cli.explain import class_comments, comments, default_text
 
     if dataclasses.is_dataclass(cls):
         meaning = comments(cls)
@@ -213,7 +213,7 @@ def _fields(cls: type) -> Iterator[str]:
             )
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         kinds = vars(cls).get("__annotations__", {})  # none where `namedtuple` made the class
-        meaning = own_comments(cls) if kinds else {}
+        meaning = class_comments(cls) if kinds else {}
         for name in cls._fields:
             kind = f":type: {_annotation(kinds[name])}\n" if name in kinds else ""
             told = as_markdown(meaning.get(name, ""))
@@ -320,7 +320,7 @@ def index_page(names: list[str]) -> str:
     parts, rest = ["# API reference", INTRODUCTION], [name for name in names if has_public(name)]
     for title, packages in PUBLIC.items():
         rows = [
-            f"| {{py:obj}}`{FACES[title]}.{name} <{_home(item)}>` | {_summary(item)} |"
+            f"| {{py:obj}}`{FACES[title]}.{name} <{_defining_path(item)}>` | {_summary(item)} |"
             for name, item in _named(title)
         ]
         modules = [
@@ -363,7 +363,7 @@ def _named(title: str) -> list[tuple[str, Any]]:
     return names_of(FACES[title]) if title in FACES else []
 
 
-def _home(item: Any) -> str:
+def _defining_path(item: Any) -> str:
     return f"{item.__module__}.{item.__qualname__}"
 
 

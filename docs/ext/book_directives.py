@@ -33,7 +33,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rlbook.agent import Agent, Planner
-from rlbook.book.figures import FIGURES, home
+from rlbook.book.figures import FIGURES, figure_module
 from rlbook.cli.explain import comments, default_text
 from rlbook.diagnosis import glossary
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class
@@ -119,7 +119,7 @@ def glossary_entry(name: str) -> str:
     ]
     said = [
         (", ".join(f"`{who}`" for who in algorithms), meaning)
-        for meaning, algorithms in glossary.said_by(name).items()
+        for meaning, algorithms in glossary.descriptions_of(name).items()
     ]
     shown = table(("", ""), [row for row in [*rows, *said] if row[1]])
     return (
@@ -353,8 +353,8 @@ class BookFigures(Page):
         return "\n\n".join(self._figure(number) for number in numbers)
 
     def _figure(self, number: str) -> str:
-        text = inspect.getdoc(home(number)) or ""
-        self.env.note_dependency(str(inspect.getsourcefile(home(number))))
+        text = inspect.getdoc(figure_module(number)) or ""
+        self.env.note_dependency(str(inspect.getsourcefile(figure_module(number))))
         return f"## {FIGURES[number]}\n\n{text}\n\n{results.figure_as_markdown(number)}"
 
 

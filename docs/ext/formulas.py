@@ -79,7 +79,7 @@ def block(translator: Any, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def in_parts(latex: str) -> list[str]:
+def split_parts(latex: str) -> list[str]:
     r"""What stands side by side with \qquad between, outside brackets and environments: where there
     is no room, it goes on below."""
     parts, depth, begin = [], 0, 0
@@ -99,7 +99,7 @@ def _drawn_or_said(translator: Any, node: nodes.Element, *, block: bool) -> str:
     try:
         return "".join(
             drawn(part, block=block, output=output)
-            for part in (in_parts(node.astext()) if block else [node.astext()])
+            for part in (split_parts(node.astext()) if block else [node.astext()])
         )
     except ValueError as error:
         logger.warning("cannot draw the formula %r: %s", node.astext(), error, location=node)
@@ -109,13 +109,13 @@ def _drawn_or_said(translator: Any, node: nodes.Element, *, block: bool) -> str:
 def style_sheet() -> str:
     """KaTeX's style sheet with its fonts inside."""
 
-    def inside(source: re.Match[str]) -> str:
+    def embed_font(source: re.Match[str]) -> str:
         font = base64.b64encode((KATEX / source[1]).read_bytes()).decode()
         return f'src:url(data:font/woff2;base64,{font}) format("woff2")'
 
     return re.sub(
         r'src:url\((fonts/[^)]+\.woff2)\) format\("woff2"\)[^;}]*',
-        inside,
+        embed_font,
         (KATEX / "katex.min.css").read_text(),
     )
 

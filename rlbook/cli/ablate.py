@@ -13,16 +13,16 @@ from typing import Any
 
 from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.options import Ablate, parse
-from rlbook.cli.output import comparison_summary, fail, note, show, typeable
+from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
 from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert, flag
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
 from rlbook.registry import ALGORITHMS
-from rlbook.runs.other_libraries import no_hyperparameter
+from rlbook.runs.other_libraries import unknown_hyperparameter
 from rlbook.runs.processes.interrupts import signal_of
-from rlbook.runs.processes.side_by_side import side_by_side
+from rlbook.runs.processes.side_by_side import run_side_by_side
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
@@ -65,7 +65,7 @@ def run_ablation(words: Sequence[str]) -> int:
     note(f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in {folder}")
     facts: dict[int, Facts] = {}
     try:
-        with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
+        with contextlib.closing(run_side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
             for item in ended:
                 name, seed, place = places[item.index]
                 facts[item.index] = found = facts_of(item, seed, place)
@@ -80,7 +80,7 @@ def run_ablation(words: Sequence[str]) -> int:
                 "ablate",
                 *drop_options(words, "--out", "--resume"),
                 "--out",
-                typeable(folder),
+                shell_path(folder),
                 "--resume",
             ]
         )
@@ -134,7 +134,7 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
         name, equals, given = part.partition("=")
         name = name.replace("-", "_")
         if name not in kinds:
-            raise RequestError(f"--off: {no_hyperparameter(request.agent, name)}")
+            raise RequestError(f"--off: {unknown_hyperparameter(request.agent, name)}")
         held = getattr(request.config, name)
         value = given if equals else _off_value(name, held, kinds[name])
         if convert(flag(name), Given((value,)), kinds[name]) == held:

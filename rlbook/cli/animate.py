@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from rlbook.cli.command_line import (
+    move_numbers_last,
     named_algorithm,
-    numbers_last,
     spell_out,
     take_env_arguments,
 )
@@ -50,7 +50,7 @@ def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     words, env_kwargs = take_env_arguments(list(argv))
-    words = numbers_last(words)
+    words = move_numbers_last(words)
     algorithm = named_algorithm(words)
     kinds, command = command_of(algorithm, AnimateOptions)
     if algorithm in words:

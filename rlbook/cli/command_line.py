@@ -82,7 +82,7 @@ def _has_no_value(option: str, following: str) -> bool:
     return option == "--resume" and (following.startswith("-") or following in ALGORITHMS)
 
 
-def numbers_last(words: list[str]) -> list[str]:
+def move_numbers_last(words: list[str]) -> list[str]:
     """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option with many
     numbers does not take a name for one of them."""
     rest: list[str] = []
@@ -189,5 +189,5 @@ def option(words: list[str], name: str) -> str | None:
     return None
 
 
-def has(words: list[str], name: str) -> bool:
+def has_option(words: list[str], name: str) -> bool:
     return any(this.partition("=")[0] == name for this in words)

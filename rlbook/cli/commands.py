@@ -17,9 +17,9 @@ from rlbook.cli.output import (
     Unprinted,
     abandon_stdout,
     export_summary,
-    last_good,
     note,
     report_interrupt,
+    resume_hint,
     show,
     training_summary,
 )
@@ -78,7 +78,7 @@ def train(words: Sequence[str]) -> int:
             return 128 + signal_of(stop)
         return report_interrupt(signal_of(stop), folder, as_json=training.run.json, **again)
     except TrainingError as error:
-        raise TrainingError(f"{error}; {last_good(folder)}") from error
+        raise TrainingError(f"{error}; {resume_hint(folder)}") from error
     if follows:
         return 0
     result = training_summary(run, folder, time.monotonic() - start)
@@ -250,11 +250,11 @@ def plot(words: Sequence[str]) -> Shown:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(runs[0], out=written[-1], allow_import=options.allow_import)
     elif tree is None and out is None and len(runs) == 1 and has_map(read_curve(runs[0])):
-        written += _drawn_map(runs[0], options.allow_import)
+        written += _draw_map(runs[0], options.allow_import)
     return options.json, ({"folders": folders, "written": written}, "\n".join(written))
 
 
-def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
+def _draw_map(folder: Path, allow_import: bool) -> list[str]:
     """The file with the value map, which is drawn in addition: if the agent cannot be loaded, there
     is only the curve."""
     from rlbook.plots import plot_value_map
@@ -294,11 +294,11 @@ def compare(words: Sequence[str]) -> Shown:
     for repeat in repeats:
         note(f"note: {repeat}")
     facts, text = comparison_summary(rows, improvements(rows))
-    facts["written"] = _drawn_curves(folders, options.out)
+    facts["written"] = _draw_curves(folders, options.out)
     return options.json, (facts, text)
 
 
-def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
+def _draw_curves(folders: Sequence[str], out: str | None) -> list[str]:
     """The file with the curves of the runs: by default compare.png in the working directory, if it
     can be drawn."""
     from rlbook.plots import plot_curves

@@ -36,7 +36,7 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
             there is none here either, only what can be seen without one is said.
     """
     import rlbook
-    from rlbook.diagnosis.better_settings import better_settings, solved_from
+    from rlbook.diagnosis.better_settings import better_settings, solving_threshold
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
     from rlbook.evaluation.control_optima import control_task
@@ -44,13 +44,13 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
     from rlbook.runs.run import lacks_env
-    from rlbook.runs.run_tokenizer import with_tokenizer
+    from rlbook.runs.run_tokenizer import add_tokenizer
     from rlbook.runs.storage.folder import read_config
 
     if lacks_env(folder) and env is None:
         return symptoms(folder)
     request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import, env=env)
-    request = with_tokenizer(folder, request)
+    request = add_tokenizer(folder, request)
     recipe, settings = request.recipe, vars(request.config)
     usual = EnvRecipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
@@ -62,7 +62,7 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
     }
     better = better_settings(request)
     if better is not None:
-        known |= {"better": better, "solved_from": solved_from(request)}
+        known |= {"better": better, "solved_from": solving_threshold(request)}
     if hasattr(request.agent, "greedy_policy") or control_task(recipe) is not None:
         agent = rlbook.load(folder, allow_import=allow_import, env=env).agent
         known["expected"] = expected_return(agent, recipe.for_evaluation())

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.cli.command_line import take_arguments, take_env_arguments
-from rlbook.cli.language_models.judging import judged_pairs, judged_rows
+from rlbook.cli.language_models.judging import evaluate_pairs, evaluate_rows
 from rlbook.cli.options import Evaluate, parse
 from rlbook.cli.output import Result, align_columns, note
-from rlbook.cli.train import with_model
+from rlbook.cli.train import add_model_options
 from rlbook.cli.values import flag
 from rlbook.errors import RequestError
 
@@ -44,7 +44,7 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     if Path(target).is_file():
         what = "a file of completions"
         _refuse_idle(options, what, ("score", "label", "threshold", "out"), elsewhere)
-        return options.json, judged_rows(
+        return options.json, evaluate_rows(
             target,
             options.score,
             options.label,
@@ -63,9 +63,9 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
         if run.agent.prefers and not run.agent.plays():
             used = ("data", "threshold", "out", "checkpoint")
             _refuse_idle(options, "a reward model", used, elsewhere)
-            return options.json, judged_pairs(run, target, options.data, options.threshold, out)
+            return options.json, evaluate_pairs(run, target, options.data, options.threshold, out)
         loading = {"allow_import": options.allow_import and bool(options.env or env_kwargs)}
-    spec = with_model({}, None, model).get("model")
+    spec = add_model_options({}, None, model).get("model")
     found = find_target(named, options.env, env_kwargs, spec, asked["seed"] or 0, **loading)
     place = describe(found.played) if options.env or env_kwargs else {}
     if choices is not None:
@@ -146,10 +146,10 @@ def _episodes(
         else "greedy"
     )
     text = (
-        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
-        f" {four(high)})\nepisodes      {_count_episodes(result)},"
+        f"mean return   {four_digits(result.mean)}   (95 % confidence interval {four_digits(low)} to"
+        f" {four_digits(high)})\nepisodes      {_count_episodes(result)},"
         f" {'exploring' if explore and not sampling else how}\nmean length  "
-        f" {four(facts['mean_length'])} steps"
+        f" {four_digits(facts['mean_length'])} steps"
     )
     facts |= _repeats(result)
     if result.num_unfinished:
@@ -189,9 +189,13 @@ def _choices(
         values = getattr(scores, name)
         low, high = t_interval(values)
         facts[name] = {"value": float(values.mean()), "low": low, "high": high}
-        table.append((name, four(values.mean()), f"{four(low)} to {four(high)}"))
+        table.append(
+            (name, four_digits(values.mean()), f"{four_digits(low)} to {four_digits(high)}")
+        )
     kind = "prompts" if place else "held-out prompts"
-    about = f"{len(scores.questions)} {kind}, {count} choices each; by chance {four(1 / count)}"
+    about = (
+        f"{len(scores.questions)} {kind}, {count} choices each; by chance {four_digits(1 / count)}"
+    )
     return facts | _place_facts(place), "\n".join(
         [about + _place_lines(place), "", align_columns(table)]
     )
@@ -227,15 +231,15 @@ def _evaluate_search(
     judged = "" if result.judge is None else f", judged by {result.judge}"
     lines = [
         (
-            f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
-            f" {four(high)})"
+            f"mean return   {four_digits(result.mean)}   (95 % confidence interval {four_digits(low)} to"
+            f" {four_digits(high)})"
         ),
         f"episodes      {_count_episodes(result)}, {result.search} with {result.budget}{judged}",
-        f"mean length   {four(facts['mean_length'])} steps",
+        f"mean length   {four_digits(facts['mean_length'])} steps",
     ]
     if result.tokens is not None:
         lines.append(
-            f"budget        {four(result.tokens)} tokens for a prompt, read by all networks"
+            f"budget        {four_digits(result.tokens)} tokens for a prompt, read by all networks"
         )
     return facts | _repeats(result) | place, "\n".join(lines) + _place_lines(place)
 
@@ -303,7 +307,7 @@ def _as_json(measures: dict[str, Estimate]) -> dict[str, dict[str, float]]:
 
 
 def _cells(item: Estimate) -> tuple[str, str]:
-    return four(item.value), f"{four(item.low)} to {four(item.high)}"
+    return four_digits(item.value), f"{four_digits(item.low)} to {four_digits(item.high)}"
 
 
 def _difference_table(found: Difference) -> str:
@@ -313,8 +317,8 @@ def _difference_table(found: Difference) -> str:
         table.append(
             (
                 name,
-                four(found.before[name].value),
-                four(found.after[name].value),
+                four_digits(found.before[name].value),
+                four_digits(found.after[name].value),
                 f"{change.value:+.4g}",
                 interval,
             )
@@ -331,13 +335,13 @@ def _examples(found: Difference) -> list[str]:
     ):
         lines += ["", f"{title}: {len(pairs)} prompt{'s' if len(pairs) != 1 else ''}"]
         lines += [
-            f"  {_short(after.prompt)} {_short(old.completion)!r} -> {_short(after.completion)!r}"
+            f"  {_shorten_text(after.prompt)} {_shorten_text(old.completion)!r} -> {_shorten_text(after.completion)!r}"
             for old, after in pairs[:SHOWN]
         ]
     return lines
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 60 else f"…{text[-59:]}"
 

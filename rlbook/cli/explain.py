@@ -21,7 +21,7 @@ from typing import Any
 from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
-from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
+from rlbook.diagnosis.glossary import GLOSSARY, descriptions_of, entry_of
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
@@ -53,12 +53,12 @@ def comments(config: type) -> dict[str, str]:
     """Field name → the comment after or above it, for a dataclass with one field per line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
-        found |= own_comments(cls)
+        found |= class_comments(cls)
     return {name: found.get(name, "") for name in field_names(config)}
 
 
 @functools.cache
-def own_comments(cls: type) -> dict[str, str]:
+def class_comments(cls: type) -> dict[str, str]:
     """As `comments`, of the lines of one class alone."""
     return _comments_in(textwrap.dedent(inspect.getsource(cls)))
 
@@ -91,7 +91,7 @@ def explain_name(name: str) -> Result:
     """
     name = entry_of(name)
     if name in GLOSSARY:
-        facts = {"number": name, **GLOSSARY[name]._asdict(), "logged_by": said_by(name)}
+        facts = {"number": name, **GLOSSARY[name]._asdict(), "logged_by": descriptions_of(name)}
         return facts, _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
@@ -134,7 +134,7 @@ def _number_as_text(name: str, width: int) -> str:
         "",
         "Logged by",
     ]
-    for meaning, having in said_by(name).items():
+    for meaning, having in descriptions_of(name).items():
         lines += textwrap.wrap(
             ", ".join(having), width, initial_indent="  ", subsequent_indent="  "
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlbook.cli.explain import summary
 from rlbook.cli.output import Result, align_columns, fill_paragraph
-from rlbook.diagnosis.better_settings import solved_by_default
+from rlbook.diagnosis.better_settings import default_solvers
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import (
     Catalogue,
@@ -36,7 +36,7 @@ def listing(what: str = "all") -> Result:
         RequestError: another word; the nearest one is given.
     """
     if what not in WORDS:
-        return _one(what)
+        return _describe_item(what)
     known = catalogue()
     parts = {
         "algorithms": _algorithms,
@@ -53,7 +53,7 @@ def listing(what: str = "all") -> Result:
     return facts, "\n\n".join(text for _, text in found)
 
 
-def _one(name: str) -> Result:
+def _describe_item(name: str) -> Result:
     """Everything about the item of this name."""
     import gymnasium
 
@@ -97,7 +97,8 @@ def _algorithms() -> tuple[Any, str]:
 def _environments(known: Catalogue) -> tuple[Any, str]:
     facts = {name: _env_facts(name, facts, known) for name, facts in known.environments.items()}
     lines = {
-        name: [facts.what, _best(name, facts, known)] for name, facts in known.environments.items()
+        name: [facts.what, _describe_best(name, facts, known)]
+        for name, facts in known.environments.items()
     }
     heading = "Environments (rlbook list NAME shows more)"
     return facts, f"{fill_paragraph(heading, '', '  ')}\n{_columns(lines)}"
@@ -110,13 +111,13 @@ def _recipes() -> tuple[Any, str]:
     return facts, "Recipes (rlbook recipe NAME)\n" + _columns(facts)
 
 
-def _best(name: str, facts: EnvFacts, known: Catalogue) -> str:
+def _describe_best(name: str, facts: EnvFacts, known: Catalogue) -> str:
     """An environment's optimum, and the algorithm that reaches it, or comes closest."""
     said, solvers = _target(facts), _solvers(name, known)
     if solvers:
-        return f"{said}; reached by {_some(solvers)}"
+        return f"{said}; reached by {_shorten_list(solvers)}"
     measured = [f"{item.algorithm} {item.value:.3g}" for item in known.measurements(name)]
-    return f"{said}; best measured: {_some(measured)}" if measured else said
+    return f"{said}; best measured: {_shorten_list(measured)}" if measured else said
 
 
 def _target(facts: EnvFacts) -> str:
@@ -133,10 +134,10 @@ def _solvers(name: str, known: Catalogue) -> list[str]:
     """The algorithms that were measured to reach an environment's optimum: with default settings
     and all of ten seeds, or with a preset on average; within each group the fastest first."""
     presets = [item.algorithm for item in known.solvers(name)]
-    return list(dict.fromkeys([*solved_by_default().get(name, []), *presets]))
+    return list(dict.fromkeys([*default_solvers().get(name, []), *presets]))
 
 
-def _some(names: Sequence[str]) -> str:
+def _shorten_list(names: Sequence[str]) -> str:
     """The first few names, and the number of the others."""
     if len(names) <= NAMED + 1:
         return ", ".join(names)

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from rlbook.cli.commands import COMMANDS
-from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams, show_rest
+from rlbook.cli.output import Unprinted, abandon_stdout, fail, flush_output, tolerate_closed_streams
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.process_group import is_follower, may_speak, place
@@ -29,16 +29,16 @@ PARALLEL = ("train",)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code."""
-    with forgiving_streams():
+    with tolerate_closed_streams():
         return _main(list(sys.argv[1:] if argv is None else argv))
 
 
 def _main(words: list[str]) -> int:
     debug, as_json = "--debug" in words, "--json" in words
     try:
-        with _termination_raises(), _own_modules(may_import(words)):
+        with _termination_raises(), _allow_own_modules(may_import(words)):
             code = _dispatch(words)
-            show_rest()
+            flush_output()
             return code
     except BrokenPipeError:
         abandon_stdout()
@@ -94,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _own_modules(allowed: bool) -> Iterator[None]:
+def _allow_own_modules(allowed: bool) -> Iterator[None]:
     """If allowed, makes modules in the working directory importable, as `python` does and an
     installed command does not."""
     place = os.getcwd() if allowed else ""

@@ -31,11 +31,11 @@ from rlbook.checks import did_you_mean, synonyms
 from rlbook.cli.output import fill_paragraph, fill_text
 from rlbook.cli.values import (
     Given,
-    decimal,
     flag,
     parse_boolean,
     parse_checkpoint,
     parse_integer,
+    parse_number,
     take_text,
 )
 from rlbook.errors import RequestError
@@ -62,7 +62,7 @@ def text(
 
 NO_DEFAULT = arg(help_behavior_hint="")
 Number = Annotated[Any, text("N", read=parse_integer), NO_DEFAULT]
-Decimal = Annotated[Any, text("N", read=decimal), NO_DEFAULT]
+Decimal = Annotated[Any, text("N", read=parse_number), NO_DEFAULT]
 Folder = Annotated[Any, text("FOLDER"), NO_DEFAULT]
 File = Annotated[Any, text("FILE"), NO_DEFAULT]
 Word = Annotated[Any, text("NAME"), NO_DEFAULT]
@@ -155,7 +155,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
         if item.type in LEAST:
             spec = text("N", read=parse_integer)
         elif item.name in RETURNS:
-            spec = text("N", read=decimal)
+            spec = text("N", read=parse_number)
         elif item.name in SWITCHES:
             spec = text("{true,false}", read=parse_boolean)
         else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rlbook.ascii_signs import SPELL_OUT, printable
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.errors import system_reason
 from rlbook.interaction.process_group import place
 from rlbook.networks.model_spec import OwnNetwork
@@ -69,12 +69,12 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
     if returns:
         lines.append(
             f"mean return of the last {len(returns)} training episode{plural}:"
-            f" {four(facts['return'])}"
+            f" {four_digits(facts['return'])}"
         )
     if evaluated is not None:
         count = last.get("eval_episodes", request.eval_episodes)
         lines.append(
-            f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {four(evaluated)}"
+            f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {four_digits(evaluated)}"
         )
     whole = sum(run.seconds.values())
     if whole:
@@ -87,11 +87,11 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
     imports = own_network or request.recipe.module is not None or ":" in request.algorithm
     trust = ("--allow-import",) if imports else ()
     return facts, "\n".join(
-        [*lines, "", *(f"  {command}" for command in further(run, folder, *trust))]
+        [*lines, "", *(f"  {command}" for command in next_commands(run, folder, *trust))]
     )
 
 
-def further(run: Run, folder: Path, *trust: str) -> list[str]:
+def next_commands(run: Run, folder: Path, *trust: str) -> list[str]:
     """What can be typed next. A reward model cannot play: it scores, provides rewards, or is
     exported."""
     plot, recipe = _shell_command("plot", folder), run.request.recipe
@@ -105,11 +105,24 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
         return [plot]
     world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
     pays = shlex.join(
-        ["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", typeable(folder), *trust]
+        [
+            "rlbook",
+            "train",
+            "ppo",
+            recipe.name,
+            *world,
+            "--reward-model",
+            shell_path(folder),
+            *trust,
+        ]
     )
     on_texts = getattr(recipe.make().unwrapped, "policy_kind", None) == "language_model"
     exports = (
-        [shlex.join(["rlbook", "export", typeable(folder), f"{typeable(folder)}-model", *trust])]
+        [
+            shlex.join(
+                ["rlbook", "export", shell_path(folder), f"{shell_path(folder)}-model", *trust]
+            )
+        ]
         if on_texts
         else []
     )
@@ -276,10 +289,10 @@ def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
 
 def _shell_command(command: str, folder: Path, *options: str) -> str:
     """A command as it can be pasted into a shell."""
-    return shlex.join(["rlbook", *command.split(), typeable(folder), *options])
+    return shlex.join(["rlbook", *command.split(), shell_path(folder), *options])
 
 
-def typeable(folder: Path | str) -> str:
+def shell_path(folder: Path | str) -> str:
     """A folder as a command takes it: one whose name starts like an option gets its path in
     front."""
     return f"./{folder}" if str(folder).startswith("-") else str(folder)
@@ -294,13 +307,13 @@ def report_interrupt(
     workers: int | None = None,
 ) -> int:
     """Prints how to continue; returns the exit code, 128 + the signal's number."""
-    from rlbook.runs.storage.checkpoints import latest
+    from rlbook.runs.storage.checkpoints import latest_step
 
     options = [
         *(() if workers is None else ("--workers", str(workers))),
         *(["--allow-import"] if allow_import else []),
     ]
-    step = latest(folder)
+    step = latest_step(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
     again = _shell_command("train --resume", folder, *options)
@@ -313,11 +326,11 @@ def report_interrupt(
     )
 
 
-def last_good(folder: Path) -> str:
+def resume_hint(folder: Path) -> str:
     """Where a failed run can be resumed."""
-    from rlbook.runs.storage.checkpoints import latest
+    from rlbook.runs.storage.checkpoints import latest_step
 
-    step = latest(folder)
+    step = latest_step(folder)
     return (
         "no earlier checkpoint was written"
         if step is None
@@ -333,18 +346,20 @@ def show(as_json: bool, result: Result) -> None:
         BrokenPipeError: the reader has gone, having read enough (`| head`).
     """
     facts, text = result
-    with _printing(leaving=not as_json):
-        print(json.dumps(_finite(facts), allow_nan=False) if as_json else text, flush=True)
+    with _print_context(leaving=not as_json):
+        print(
+            json.dumps(_replace_non_finite(facts), allow_nan=False) if as_json else text, flush=True
+        )
 
 
-def show_rest() -> None:
+def flush_output() -> None:
     """Flushes standard output. Raises what `show` raises."""
-    with _printing(leaving=True):
+    with _print_context(leaving=True):
         sys.stdout.flush()
 
 
 @contextlib.contextmanager
-def _printing(*, leaving: bool) -> Iterator[None]:
+def _print_context(*, leaving: bool) -> Iterator[None]:
     """The context of printing; `leaving`: whether the reader may close the pipe before the end."""
     try:
         yield
@@ -356,19 +371,19 @@ def _printing(*, leaving: bool) -> Iterator[None]:
         raise Unprinted(f"the result could not be printed ({system_reason(error)})") from error
 
 
-def _finite(value: object) -> object:
+def _replace_non_finite(value: object) -> object:
     """The value with NaN and infinity replaced by null, because JSON has neither."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def fail(code: int, sentence: str, as_json: bool) -> int:
     """Prints one line on standard error; with --json, also one object on standard output."""
     line = " ".join(sentence.split())
-    note(_in_lines(f"rlbook: {line}"))
+    note(_wrap_sentence(f"rlbook: {line}"))
     if as_json:
         try:
             print(json.dumps({"error": line, "exit_code": code}), flush=True)
@@ -377,7 +392,7 @@ def fail(code: int, sentence: str, as_json: bool) -> int:
     return code
 
 
-def _in_lines(line: str) -> str:
+def _wrap_sentence(line: str) -> str:
     """A sentence wrapped for a terminal: no word is broken, and a command at its end, which may be
     pasted, has its own line."""
     if not sys.stderr.isatty():
@@ -433,7 +448,7 @@ class _Closed(io.TextIOBase):
         return len(text)
 
     def fileno(self) -> int:
-        return 1  # the null device, see `forgiving_streams`
+        return 1  # the null device, see `tolerate_closed_streams`
 
     def end(self) -> None:
         """Raises OSError if something was written since the last call."""
@@ -443,7 +458,7 @@ class _Closed(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def forgiving_streams() -> Iterator[None]:
+def tolerate_closed_streams() -> Iterator[None]:
     """Within the context, standard error drops what cannot be written, a closed stream is replaced,
     and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
 

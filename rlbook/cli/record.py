@@ -12,7 +12,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.cli.command_line import take_env_arguments
 from rlbook.cli.options import (
     Checkpoint,
@@ -94,7 +94,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
     again = shlex.join(["rlbook", "train", "behavior_cloning", facts["env"], "--data", out])
     text = (
         f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,}"
-        f" steps\nmean return   {four(facts['return'])}\n\n  {again}"
+        f" steps\nmean return   {four_digits(facts['return'])}\n\n  {again}"
     )
     return options.json, (facts, text)
 

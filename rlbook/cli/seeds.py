@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.cli.command_line import drop_options
-from rlbook.cli.output import comparison_summary, fail, note, show, typeable
+from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
@@ -75,7 +75,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
                 "train",
                 *drop_options(words, "--out", "--resume"),
                 "--out",
-                typeable(folder),
+                shell_path(folder),
                 "--resume",
             ]
         )
@@ -157,7 +157,7 @@ def result_of(facts: Facts) -> str:
     """The result of a finished run, in a few words."""
     numbers = {"return": "return", "eval_return": "greedy return"}
     parts = [
-        f"{shown} {four(facts[name])}"
+        f"{shown} {four_digits(facts[name])}"
         for name, shown in numbers.items()
         if facts.get(name) is not None
     ]

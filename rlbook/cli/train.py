@@ -16,11 +16,11 @@ from tyro.conf import Positional, arg
 from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import (
-    has,
+    has_option,
     join_names,
     mark_resume,
+    move_numbers_last,
     named_algorithm,
-    numbers_last,
     option,
     spell_out,
     take_arguments,
@@ -126,14 +126,14 @@ def parse_train(
     """
     words, env_kwargs = take_env_arguments(list(argv))
     words, model = take_arguments(words, "model", "the model")
-    words = mark_resume(numbers_last(join_names(words, "--track", TRACKERS)))
+    words = mark_resume(move_numbers_last(join_names(words, "--track", TRACKERS)))
     algorithm = named_algorithm(words)
     held = _read_config(option(words, "--config"))
     asked_for = option(words, "--preset")
     preset = None if asked_for is None else named_preset(asked_for)
     started = (
         option(words, "--resume") or option(words, "--out")
-        if has(words, "--resume") and not has(words, "--seeds")
+        if has_option(words, "--resume") and not has_option(words, "--seeds")
         else None
     )
     if algorithm is None:
@@ -159,14 +159,14 @@ def parse_train(
         run,
         algorithm,
         parsed["env"] or held.get("env"),
-        with_model(held["options"] | _run_options(run), held["options"].get("model"), model),
+        add_model_options(held["options"] | _run_options(run), held["options"].get("model"), model),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
         SeveralSeeds(run.seeds, run.jobs, run.cluster),
     )
     if preset is not None:
-        training = _with_preset(training, preset)
+        training = _add_preset(training, preset)
     return _complete(training, command)
 
 
@@ -181,7 +181,7 @@ def _refuse_others_options(words: Sequence[str], algorithm: str | None, known: s
                 refuse_foreign(algorithm, name.removeprefix("no_"))
 
 
-def _with_preset(training: Training, preset: NamedPreset) -> Training:
+def _add_preset(training: Training, preset: NamedPreset) -> Training:
     """The request with the settings of a preset filled in where it has none."""
     algorithm, env = training.algorithm or preset.algorithm, training.env or preset.env
     named = preset.for_run(algorithm, env, training.options, allow_import=True)
@@ -203,7 +203,7 @@ def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     }
 
 
-def with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
+def add_model_options(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options with those of `--model.KEY VALUE`; `held` is what a file says."""
     if not given:
         return options
@@ -409,7 +409,7 @@ def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict
     if options is not None:
         fields.append(("run", Annotated[options, arg(name="run")], options()))
     fields += [
-        _group(number, group, members, _said_of(algorithm) if group == algorithm else "")
+        _group(number, group, members, _more_options_note(algorithm) if group == algorithm else "")
         for number, (group, members) in enumerate(groups.items())
         if members
     ]
@@ -445,7 +445,7 @@ def _group(number: int, title: str, members: list[Any], said: str) -> Any:
     )
 
 
-def _said_of(algorithm: str | None) -> str:
+def _more_options_note(algorithm: str | None) -> str:
     return (
         f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}` shows where they"
         " appear in the equation."

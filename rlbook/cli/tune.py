@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from rlbook.checks import four, whole_number
+from rlbook.checks import four_digits, whole_number
 from rlbook.cli.command_line import option
 from rlbook.cli.options import Flag, Number, help_line, run_options, text
 from rlbook.cli.output import (
@@ -24,8 +24,8 @@ from rlbook.cli.output import (
     fill_paragraph,
     for_terminal,
     note,
+    shell_path,
     show,
-    typeable,
 )
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
@@ -192,7 +192,7 @@ def _line(plan: TuningPlan, trial: Trial, count: str) -> str:
         for name in plan.space
         if name in trial.hyperparameters
     )
-    said = trial.state if trial.score is None else four(trial.score)
+    said = trial.state if trial.score is None else four_digits(trial.score)
     if trial.error is not None:
         said = f"stopped: {trial.error}"
     elif trial.state == "pruned":
@@ -234,8 +234,8 @@ def _summary(plan: TuningPlan, tuning: Tuning, seconds: float) -> tuple[dict[str
                 "",
             ),
         ]
-    folders = [f"{typeable(tuning.folder)}/trial-{number}" for number in tuning.fresh]
-    lines += ["", f"  {shlex.join(['rlbook', 'train', '--config', typeable(tuning.preset)])}"]
+    folders = [f"{shell_path(tuning.folder)}/trial-{number}" for number in tuning.fresh]
+    lines += ["", f"  {shlex.join(['rlbook', 'train', '--config', shell_path(tuning.preset)])}"]
     if folders:
         lines.append(f"  {shlex.join(['rlbook', 'compare', *folders])}")
     return facts, "\n".join(map(for_terminal, "\n".join(lines).splitlines()))
@@ -260,10 +260,13 @@ def _table(tuning: Tuning) -> str:
         chosen["without a search"] = tuning.first
     rows = [["trial", "tuning seeds", *(["fresh seeds", "95 % interval"] if tuning.fresh else [])]]
     for name, trial in chosen.items():
-        row = [f"{trial.number}, {name}", four(trial.score or 0.0)]
+        row = [f"{trial.number}, {name}", four_digits(trial.score or 0.0)]
         if tuning.fresh:
             fresh = tuning.fresh[trial.number]
             low, high = mean_interval(fresh)
-            row += [four(statistics.fmean(fresh)), f"{four(low)} to {four(high)}"]
+            row += [
+                four_digits(statistics.fmean(fresh)),
+                f"{four_digits(low)} to {four_digits(high)}",
+            ]
         rows.append(row)
     return align_columns(rows)

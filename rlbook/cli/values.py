@@ -60,7 +60,7 @@ def parse_integer(name: str, given: str) -> int:
     raise RequestError(f"{name} must be a whole number, got {given!r}")
 
 
-def decimal(name: str, given: str) -> float:
+def parse_number(name: str, given: str) -> float:
     """The text of an option as a number."""
     try:
         return float(given)
@@ -86,12 +86,12 @@ def convert(name: str, given: Given, annotation: object) -> Any:
         return _name_or_numbers(name, " ".join(given.words))
     if sequence is not None:
         return tuple(
-            _one(name, part, typing.get_args(sequence)[:1])
+            _parse_one(name, part, typing.get_args(sequence)[:1])
             for words in given.words
             for part in re.split(r"[\[\](), ]+", words)
             if part
         )
-    return _one(name, " ".join(given.words), kinds)
+    return _parse_one(name, " ".join(given.words), kinds)
 
 
 def _name_or_numbers(name: str, given: str) -> Any:
@@ -109,13 +109,13 @@ def _name_or_numbers(name: str, given: str) -> Any:
         ) from None
 
 
-def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
+def _parse_one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
     if any(
         dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal
         for kind in kinds
     ):
         return given
-    for kind, reader in ((bool, parse_boolean), (float, decimal), (int, parse_integer)):
+    for kind, reader in ((bool, parse_boolean), (float, parse_number), (int, parse_integer)):
         if kind in kinds:
             return reader(name, given)
     return given

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.cli.options import Verify, parse
 from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.seeds import facts_of
@@ -22,7 +22,7 @@ from rlbook.evaluation.verification import (
 )
 from rlbook.interaction.threads import cores
 from rlbook.runs.options import SeveralSeeds
-from rlbook.runs.processes.side_by_side import side_by_side
+from rlbook.runs.processes.side_by_side import run_side_by_side
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 Outcome = dict[str, Any]
@@ -58,10 +58,10 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
             (
                 proof.algorithm,
                 proof.env,
-                four(proof.expected.value),
-                f"{four(low)} to {four(high)}",
+                four_digits(proof.expected.value),
+                f"{four_digits(low)} to {four_digits(high)}",
                 str(proof.expected.seeds),
-                "" if value is None else four(value),
+                "" if value is None else four_digits(value),
                 "" if seconds is None else f"{seconds:.1f}",
                 said,
             )
@@ -95,14 +95,14 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
     ]
     outcomes: dict[int, Outcome] = {}
     with contextlib.closing(
-        side_by_side("rlbook.cli.one_seed", commands, min(jobs, len(chosen)))
+        run_side_by_side("rlbook.cli.one_seed", commands, min(jobs, len(chosen)))
     ) as ended:
         for item in ended:
             facts = facts_of(item, seed, folders[item.index])
             outcomes[item.index] = outcome = _judge_proof(
                 chosen[item.index], facts, folders[item.index]
             )
-            said = outcome.get("error") or four(outcome["return"])
+            said = outcome.get("error") or four_digits(outcome["return"])
             note(
                 f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of"
                 f" {len(chosen)})"
@@ -127,6 +127,6 @@ def _judge_proof(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
     judged = {
         "return": found.mean,
         "standard_error": error,
-        "holds": expected.holds(found.mean, error),
+        "holds": expected.is_consistent(found.mean, error),
     }
     return outcome | judged | {"seconds": facts["seconds"]}

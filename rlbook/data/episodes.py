@@ -304,7 +304,7 @@ class RankedBatch(NamedTuple):
     # [R], the episodes' scores; without rewards, minus their ranks 0, 1, … in the group
     returns: Tensor
 
-    def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
+    def group_scores(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """The episodes' scores [R] as [B, G], and a bool mask; G is the size of the largest
         group."""
         mask = (torch.arange(int(self.sizes.max())) < self.sizes[:, None]).to(score.device)
@@ -315,7 +315,7 @@ class RankedBatch(NamedTuple):
             mask,
         )
 
-    def best(self, count: int) -> RankedBatch:
+    def best_episodes(self, count: int) -> RankedBatch:
         """The first `count` episodes of each group; all of a smaller group."""
         place = torch.cat([torch.arange(int(size)) for size in self.sizes])
         kept = place < count

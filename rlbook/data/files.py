@@ -151,7 +151,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
 
     def __init__(self, rows: TextFile, encoder: Encoder, counted: bool = False) -> None:
         self.rows, self.encoder, self.counted = rows, encoder, counted
-        self.schema: Schema = self._with_location(0, lambda: schema_of(rows[0], counted=counted))
+        self.schema: Schema = self._locate_errors(0, lambda: schema_of(rows[0], counted=counted))
         self.kind = self.schema.kind
         self.margins = self.kind == "pairs" and "margin" in rows[0]
 
@@ -160,7 +160,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         tried = False
         for index in range(len(self.rows)):
             text = self.text(index)
-            self._with_location(
+            self._locate_errors(
                 index,
                 lambda text=text: [
                     self._check(text.prompt, self.encoder.check_text),
@@ -181,7 +181,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
             return
         for episode in self[index]:
             tokens = len(episode.obs) + len(episode.action)
-            self._with_location(index, lambda tokens=tokens: self.encoder.check_length(tokens))
+            self._locate_errors(index, lambda tokens=tokens: self.encoder.check_length(tokens))
 
     def _check(self, part: Prompt, check: Callable[[str], None]) -> None:
         """Raises ValueError if a text cannot be encoded, or if a token id does not exist."""
@@ -203,27 +203,29 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         missing = [column for column in self.schema.columns if column not in row]
         if missing:
             raise RequestError(
-                f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has"
+                f"{self.rows.location(index)} lacks {missing[0]!r}, which the first row has"
             )
-        found = self._with_location(index, lambda: schema_of(row, counted=self.counted))
+        found = self._locate_errors(index, lambda: schema_of(row, counted=self.counted))
         if found is not self.schema:
             if all(column in row for column in self.schema.columns):
                 # may say what is wrong, such as a label that is a text
-                self._with_location(index, lambda: self.schema.read(row))
+                self._locate_errors(index, lambda: self.schema.read(row))
             here, first = (", ".join(schema.columns) for schema in (found, self.schema))
-            where = self.rows.where(index)
+            where = self.rows.location(index)
             raise RequestError(f"{where} has the form {here}, and the first row has {first}")
         if self.kind == "pairs" and not self.margins and "margin" in row:
-            raise RequestError(f"{self.rows.where(index)} has 'margin', which the first row lacks")
-        return self._with_location(index, lambda: self.schema.read(row))
+            raise RequestError(
+                f"{self.rows.location(index)} has 'margin', which the first row lacks"
+            )
+        return self._locate_errors(index, lambda: self.schema.read(row))
 
-    def _with_location(self, index: int, read: Any) -> Any:
+    def _locate_errors(self, index: int, read: Any) -> Any:
         try:
             return read()
         except RequestError:
             raise
         except ValueError as error:
-            raise RequestError(f"{self.rows.where(index)}: {error}") from None
+            raise RequestError(f"{self.rows.location(index)}: {error}") from None
 
     def _conversation(self, index: int, text: RowText) -> Episode | None:
         """A chat with several assistant turns as one episode whose loss mask covers those turns; it
@@ -232,7 +234,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
             *text.prompt,
             {"role": "assistant", "content": text.completions[0]},
         ]  # type: ignore[list-item, dict-item]
-        found = self._with_location(index, lambda: self.encoder.encode_conversation(messages))
+        found = self._locate_errors(index, lambda: self.encoder.encode_conversation(messages))
         if found is None:
             return None
         ids, counts = np.array(found.ids, dtype=np.int64), np.array(found.counts)
@@ -261,7 +263,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         if text.scores is None:
             return [Episode(prompt, answer) for answer in answers]
         return [
-            Episode(prompt, answer, _at_the_end(score, len(answer)))
+            Episode(prompt, answer, _reward_at_end(score, len(answer)))
             for answer, score in zip(answers, text.scores, strict=True)
         ]
 
@@ -282,7 +284,7 @@ def _ids(part: Prompt) -> list[int]:
     return [item for item in part if isinstance(item, int)]
 
 
-def _at_the_end(score: float, length: int) -> np.ndarray:
+def _reward_at_end(score: float, length: int) -> np.ndarray:
     """Rewards [T] of an episode that is scored as a whole: the score at the last step, 0 before."""
     reward = np.zeros(length, dtype=np.float32)
     reward[-1] = score

@@ -58,7 +58,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
         folder,
         env.observation_space,
         env.action_space,
-        env_spec=_written_spec(env),
+        env_spec=_writable_spec(env),
         data_format="arrow",
         jpeg_encoding=False,
     )
@@ -98,7 +98,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     return steps
 
 
-def _written_spec(env: Env) -> EnvSpec | None:
+def _writable_spec(env: Env) -> EnvSpec | None:
     """The spec of an environment, if it can be written: not if the id stands for a class or a
     function of a program, or an argument is an object."""
     spec = env.spec

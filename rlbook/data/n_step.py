@@ -34,7 +34,7 @@ class NStep:
 
     def add(self, step: Step) -> None:
         """Records the ends of episodes; call it right after the buffer has stored `step`."""
-        places = self.replay.newest(len(step.reward))
+        places = self.replay.newest_indices(len(step.reward))
         self.ended[places] = step.terminated | step.truncated
 
     def rows_at(self, places: NDArray[np.int64]) -> tuple[Transitions, Tensor]:

@@ -22,7 +22,7 @@ class Positions(NamedTuple):
         return len(self.z)
 
     @classmethod
-    def none(cls, size: int, num_actions: int) -> Positions:
+    def empty(cls, size: int, num_actions: int) -> Positions:
         """An empty data set, B = 0."""
         return cls(torch.zeros(0, size), torch.zeros(0, num_actions), torch.zeros(0))
 
@@ -38,7 +38,7 @@ class Positions(NamedTuple):
             symmetries, torch.from_numpy(rng.integers(len(symmetries), size=size))
         )
 
-    def followed_by(
+    def append_episode(
         self,
         obs: Sequence[NDArray[np.float32]],
         target: Sequence[NDArray[np.float64]],

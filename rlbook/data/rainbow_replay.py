@@ -38,7 +38,7 @@ class RainbowMinibatch:
 
     def __getitem__(self, here: slice) -> RainbowMinibatch:
         return RainbowMinibatch(
-            self.rows.each(operator.itemgetter(here)),
+            self.rows.map_fields(operator.itemgetter(here)),
             self.next_q[here],
             discount=None if self.discount is None else self.discount[here],
             weight=None if self.weight is None else self.weight[here],
@@ -87,7 +87,7 @@ class RainbowReplay(ReplayBuffer):
         if self.ahead is not None:
             self.ahead.add(step)
         if self.priorities is not None:
-            self.priorities.add(self.newest(len(step.reward)))
+            self.priorities.add(self.newest_indices(len(step.reward)))
 
     def minibatches(
         self,

@@ -62,7 +62,7 @@ class Refill:
         self.kept, self.played = [Batch(**fields) for fields in state["kept"]], state["played"]
 
 
-def differ(score: Tensor, group_size: int) -> Tensor:
+def groups_differ(score: Tensor, group_size: int) -> Tensor:
     """Whether the scores within a group are not all equal: [B] → bool [B / G]."""
     groups = score.view(-1, group_size)
     return (groups != groups[:, :1]).any(1)
@@ -132,7 +132,7 @@ class DynamicSampling:
         """
         keep = self.spread.keep(returns)
         if self.refill.rounds > 1:
-            keep = keep & differ(returns, self.refill.group_size)
+            keep = keep & groups_differ(returns, self.refill.group_size)
         return self.refill.add(batch, keep), {"dropped_groups": 1.0 - float(keep.float().mean())}
 
     def state_dict(self) -> State:

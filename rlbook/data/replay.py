@@ -27,7 +27,7 @@ class Transitions(NamedTuple):
     action_mask: Tensor | None = None  # [B, A] bool, the actions allowed at obs; None: all
     next_action_mask: Tensor | None = None  # [B, A] bool, those at next_obs
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Transitions:
+    def map_fields(self, change: Callable[[Tensor], Tensor]) -> Transitions:
         """Applies a function to every field; masks that are None stay None."""
         return Transitions(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ class ReplayBuffer:
 
     def _empty(self, fields: Transitions) -> Transitions:
         """Zeros in NumPy's memory: unlike torch's, they take none before they are written to."""
-        return fields.each(
+        return fields.map_fields(
             lambda field: torch.from_numpy(
                 np.zeros((self.capacity, *field.shape[1:]), dtype=field.numpy().dtype)
             )
@@ -143,7 +143,7 @@ class ReplayBuffer:
             **{name: to_device(field, self.device) for name, field in chosen.items()}
         )
 
-    def newest(self, count: int) -> NDArray[np.int64]:
+    def newest_indices(self, count: int) -> NDArray[np.int64]:
         """The indices of the latest `count` transitions, the oldest first."""
         return (self.position - count + np.arange(count)) % self.capacity
 
@@ -204,7 +204,7 @@ class ReplayBuffer:
     def _numbers_of(self, rows: State) -> dict[str, NDArray[np.int64]]:
         """Stores images [size, ...] of saved rows, in the order in which they were added."""
         assert self.frames is not None
-        ages, many = self.newest(self.size), len(self.frames.numbers)
+        ages, many = self.newest_indices(self.size), len(self.frames.numbers)
         if odd := self.size % many:  # the oldest step lost its first rows; others stand in for them
             ages = np.concatenate([ages[odd:many], ages])
         numbers = {name: np.zeros((self.size, self.frames.stack), np.int64) for name in NUMBERS}

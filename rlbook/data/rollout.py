@@ -84,14 +84,14 @@ class Batch:
         return self.weight is not None
 
     @property
-    def real(self) -> Tensor:
+    def real_mask(self) -> Tensor:
         """bool, shaped like mask: False marks padding only."""
         return self.mask if self.token_mask is None else self.token_mask
 
     def __getitem__(self, rows: Any) -> Batch:
-        return self._each(lambda value: value[rows])
+        return self._map_tensors(lambda value: value[rows])
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
         """The batch with a function applied to each of its tensors."""
         changed: dict[str, Any] = {}
         for name, value in vars(self).items():
@@ -104,7 +104,7 @@ class Batch:
     def pad_to(self, length: int) -> Batch:
         """Pads the episodes [B, T] to this length, which is at least T."""
         longer = {
-            field.name: _longer(getattr(self, field.name), length)
+            field.name: _pad_time(getattr(self, field.name), length)
             for field in dataclasses.fields(self)
         }
         if longer["action_mask"] is not None:  # in padding nobody acts, and everything is allowed
@@ -113,7 +113,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Moves the batch to a device; tensors that are already there are not copied."""
-        return self._each(lambda value: to_device(value, device))
+        return self._map_tensors(lambda value: to_device(value, device))
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -146,7 +146,7 @@ def _concatenate_field(values: list[Any]) -> Any:
     return None if values[0] is None else torch.cat(values)
 
 
-def _longer(value: Any, length: int) -> Any:
+def _pad_time(value: Any, length: int) -> Any:
     """Pads [B, T, ...] to [B, length, ...]; fields without a time axis, such as prompts and scores,
     are unchanged."""
     if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[1] == length:

@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlbook.checks import nearest, shorten
+from rlbook.checks import nearest_name, shorten
 from rlbook.data.text_files import Row
 
 Message = dict[str, str]
@@ -123,7 +123,7 @@ def _nearest_columns(row: Row, schemas: Sequence[Schema]) -> str:
         if all(name is not None or column in row for column, name in found):
             return ", ".join(f"{c!r} by {name!r}" for c, name in found if c not in row)
     known = {column for schema in schemas for column in schema.columns}
-    near = ((name, nearest(name, known)) for name in row if name not in known)
+    near = ((name, nearest_name(name, known)) for name in row if name not in known)
     return next((f"{match!r} by {name!r}" for name, match in near if match), "")
 
 
@@ -398,7 +398,7 @@ def _alpaca(row: Row) -> RowText:
     return RowText(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
 
 
-def _answered_text(row: Row) -> RowText:
+def _prompt_and_answer(row: Row) -> RowText:
     return RowText(_prompt(row["prompt"]), [_answer("answer", _number_as_text(row["answer"]))])
 
 
@@ -426,7 +426,7 @@ SCHEMAS = (
     Schema(("prompt", "completion", "label"), "labelled", _with_label(_completion)),
     Schema(("prompt", "completion"), "episodes", _completion),
     Schema(("prompt", "reward_model"), "episodes", _verl),
-    Schema(("prompt", "answer"), "episodes", _answered_text),
+    Schema(("prompt", "answer"), "episodes", _prompt_and_answer),
     Schema(("prompt",), "examples", _prompt_text),
     Schema(("messages", "label"), "labelled", _with_label(_messages)),
     Schema(("messages", "kto_tag"), "labelled", _with_label(_messages, "kto_tag")),
@@ -530,10 +530,10 @@ def _turns(name: str, value: object, system: object = None) -> list[Message]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name} must be a list of messages, got {shorten(value)}")
     first: list[object] = [{"role": "system", "content": system}] if system else []
-    return _chat(name, first + [_turn(name, message) for message in value])
+    return _chat(name, first + [_convert_turn(name, message) for message in value])
 
 
-def _turn(name: str, turn: object) -> object:
+def _convert_turn(name: str, turn: object) -> object:
     if not isinstance(turn, dict) or "from" not in turn:
         return turn
     if turn["from"] not in ROLES:

@@ -143,7 +143,10 @@ class SequenceReplay(ReplayBuffer):
         `rlbook.networks.recurrent_memory.RecurrentMemory` still has."""
         super().add(step)
         assert memory is not None and memory.before is not None
-        places, over = self.newest(self.num_envs), np.asarray(step.terminated | step.truncated)
+        places, over = (
+            self.newest_indices(self.num_envs),
+            np.asarray(step.terminated | step.truncated),
+        )
         self.age[places], self.ended[places] = self.next_age, over
         self.recent = torch.cat([self.recent[1:], memory.before.cpu()[None]])
         self.slot[places] = -1
@@ -157,7 +160,7 @@ class SequenceReplay(ReplayBuffer):
             self.next_slot = self.next_slot % (len(self.states) - 1) + 1
         self.next_age = np.where(over, 0, self.next_age + 1)
 
-    def beginnings(self) -> NDArray[np.int64]:
+    def sequence_starts(self) -> NDArray[np.int64]:
         """The indices of the rows with which a sequence begins whose burn-in is still stored."""
         places = np.flatnonzero(self.slot[: self.size] >= 0)
         if self.size < self.capacity:
@@ -182,7 +185,7 @@ class SequenceReplay(ReplayBuffer):
             options: of a `RainbowReplay`, which have no effect here.
         """
         for _ in range(count):
-            places = self.beginnings()
+            places = self.sequence_starts()
             yield self.sequences_at(places[rng.integers(len(places), size=size)], successors)
 
     def sequences_at(
@@ -199,7 +202,9 @@ class SequenceReplay(ReplayBuffer):
         counts = self.num_envs * steps <= left[:, None]
         counts[:, 1:] &= ~np.logical_or.accumulate(self.ended[trained[:, :-1]], axis=1)
         mask, last = torch.from_numpy(counts), torch.from_numpy(counts.sum(axis=1)) - 1
-        rows = self.rows_at(covered.ravel()).each(lambda field: field.unflatten(0, covered.shape))
+        rows = self.rows_at(covered.ravel()).map_fields(
+            lambda field: field.unflatten(0, covered.shape)
+        )
         after = self.burn_in + last + 1  # where the successor of the last step goes
         obs = torch.cat([rows.obs, rows.next_obs[:, -1:]], dim=1)
         obs[every, after] = rows.next_obs[every, after - 1]

@@ -99,9 +99,9 @@ class TextFile(ItemsOnDemand[Row]):
             position += len(chunk)
         self.digest = hashed.hexdigest()
         self._starts = np.concatenate(starts)
-        self._lines = self._not_blank()
+        self._lines = self._nonblank_lines()
 
-    def _not_blank(self) -> np.ndarray:
+    def _nonblank_lines(self) -> np.ndarray:
         """The numbers of the non-blank lines, counted from 1."""
         lengths = np.diff(np.append(self._starts, self._file.seek(0, os.SEEK_END)))
         keep = np.ones(len(lengths), dtype=bool)
@@ -123,22 +123,22 @@ class TextFile(ItemsOnDemand[Row]):
         self._file.seek(0)
         return self._file.read()
 
-    def where(self, index: int) -> str:
+    def location(self, index: int) -> str:
         """The file and the line of a row, for error messages."""
         return f"{self.path}, {self.unit} {self._lines[index]}"
 
     def _parse_row(self, index: int, line: bytes) -> Row:
         if len(line) > LONGEST_LINE:
-            raise RequestError(f"{self.where(index)} is longer than {LONGEST_LINE:,} bytes")
+            raise RequestError(f"{self.location(index)} is longer than {LONGEST_LINE:,} bytes")
         try:
             row = self._parse(line)
         except (ValueError, RecursionError) as error:
             raise RequestError(
-                f"{self.where(index)} is not JSON: {str(error).splitlines()[0][:100]}"
+                f"{self.location(index)} is not JSON: {str(error).splitlines()[0][:100]}"
             ) from None
         if not isinstance(row, dict):
             raise RequestError(
-                f'{self.where(index)} must be a JSON object such as {{"prompt": …}}, got'
+                f'{self.location(index)} must be a JSON object such as {{"prompt": …}}, got'
                 f" {type(row).__name__}"
             )
         return row
@@ -245,7 +245,7 @@ def _table_rows(file: IO[bytes], path: Path) -> Iterator[Row]:
             raise RequestError(f"data: {path} is not UTF-8: {str(error)[:100]}") from None
 
 
-def _truth(cell: str) -> bool | str:
+def _parse_boolean(cell: str) -> bool | str:
     return {"true": True, "false": False}.get(cell.lower(), cell)
 
 
@@ -257,7 +257,7 @@ def _number(cell: str) -> float | str:
 
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-CELLS: dict[str, Callable[[str], object]] = {"label": _truth, "margin": _number}
+CELLS: dict[str, Callable[[str], object]] = {"label": _parse_boolean, "margin": _number}
 """Columns of CSV files whose cells are not text; a cell that cannot be converted stays text, which
 the schema then refuses."""
 PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}

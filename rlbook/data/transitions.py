@@ -52,7 +52,7 @@ class Steps(DataSet[Transitions]):
 
     def __getitem__(self, rows: Rows) -> Transitions:
         index = torch.from_numpy(np.asarray(rows))
-        return self.rows.each(lambda field: field[index])
+        return self.rows.map_fields(lambda field: field[index])
 
     def _compute_digest(self) -> str:
         last = b"".join(

@@ -24,7 +24,7 @@ REMEMBERING = {
 
 
 @cache
-def solved_by_default() -> dict[str, list[str]]:
+def default_solvers() -> dict[str, list[str]]:
     """Environment → the algorithms whose default settings reached its optimum, or its solution
     threshold, with each seed; `docs/defaults.md` has the numbers."""
     return yaml.safe_load(PATH.read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def better_settings(request: Request) -> str | None:
             "its observations hide the state, but a network with a memory solves it: rlbook "
             f"train {REMEMBERING[env]}"
         )
-    known = solved_by_default().get(env, [])
+    known = default_solvers().get(env, [])
     if not known:
         return _better_preset(request)
     if algorithm in known and (env in SAMPLED or uses_defaults(request)):
@@ -86,7 +86,7 @@ def _has_exact_optimum(env: str) -> bool:
     return facts is None or (facts.optimum is not None and not facts.is_near_optimal)
 
 
-def solved_from(request: Request) -> float | None:
+def solving_threshold(request: Request) -> float | None:
     """The mean return at which the run's environment counts as solved; None if no threshold is
     stated, or its arguments were changed."""
     facts = read_catalogue().environments.get(request.recipe.name)

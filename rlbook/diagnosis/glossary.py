@@ -71,7 +71,7 @@ def entry_of(name: str) -> str:
     return "reward/NAME" if name.startswith("reward/") else name
 
 
-def said_by(name: str) -> dict[str, list[str]]:
+def descriptions_of(name: str) -> dict[str, list[str]]:
     """The description of a metric → the algorithms that use it."""
     found: dict[str, list[str]] = {COMMON[name]: ["all"]} if name in COMMON else {}
     for algorithm in ALGORITHMS:

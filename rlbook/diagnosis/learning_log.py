@@ -39,12 +39,12 @@ class Log:
         """The values of a metric in all reports that have it."""
         return [value for report in self.reports if (value := report.get(name)) is not None]
 
-    def early(self, name: str) -> list[float]:
+    def first_third(self, name: str) -> list[float]:
         """The values in the first third; empty if there are too few."""
         values = self.values(name)
         return values[: len(values) // 3] if len(values) >= FEW else []
 
-    def late(self, name: str) -> list[float]:
+    def last_third(self, name: str) -> list[float]:
         """The values in the last third; empty if there are too few."""
         values = self.values(name)
         return values[-(len(values) // 3) :] if len(values) >= FEW else []

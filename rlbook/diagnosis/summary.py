@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from rlbook.diagnosis.better_settings import better_settings, solved_from, uses_defaults
+from rlbook.diagnosis.better_settings import better_settings, solving_threshold, uses_defaults
 from rlbook.evaluation.control_optima import control_task
 from rlbook.evaluation.optimal_return import (
     CLOSE,
@@ -25,7 +25,7 @@ def summary_sentences(run: Run) -> list[str]:
     """Sentences: why it ended early, how training went, the result of greedy play, and whether
     evaluation took most of the time."""
     cost = evaluation_cost(run, sum(run.seconds.values()))
-    found = [_early_end(run), _training(run), _greedy(run), cost]
+    found = [_early_end(run), _training(run), _describe_greedy(run), cost]
     return [sentence for sentence in found if sentence]
 
 
@@ -47,7 +47,7 @@ def _training(run: Run) -> str:
         return f"no episode finished in {run.steps:,} steps; increase --steps"
     finished = f"{len(returns):,} episode{'s' if len(returns) > 1 else ''} finished"
     if not any(returns):
-        what = "every reward was 0" if _one_sign(run) else "every return was 0"
+        what = "every reward was 0" if _has_rewards_of_one_sign(run) else "every return was 0"
         return f"{finished}, and {what}, so nothing distinguished good actions from bad ones"
     if len(returns) < FEW:
         return f"{finished}, too few to learn much from; increase --steps or --episodes"
@@ -61,7 +61,7 @@ def _training(run: Run) -> str:
     )
 
 
-def _one_sign(run: Run) -> bool:
+def _has_rewards_of_one_sign(run: Run) -> bool:
     """Whether nonzero rewards cannot cancel: in the environment's model they all have the same
     sign."""
     model: Any = run.model
@@ -70,7 +70,7 @@ def _one_sign(run: Run) -> bool:
     )
 
 
-def _greedy(run: Run) -> str:
+def _describe_greedy(run: Run) -> str:
     """The last evaluation beside the optimal return, if it is known."""
     report = next(
         (report for report in reversed(run.metrics) if report.get("eval_return") is not None), None
@@ -104,7 +104,7 @@ def _greedy(run: Run) -> str:
 def _shortfall(run: Run, mean: float) -> str:
     """For an unknown optimum: settings that reach the return at which the environment counts as
     solved."""
-    hint, target = _hint(run), solved_from(run.request)
+    hint, target = _hint(run), solving_threshold(run.request)
     if not hint or target is None or mean >= target:
         return ""
     return f"greedy play does not solve it: {mean:.2f}, and {target:g} counts as solved{hint}"

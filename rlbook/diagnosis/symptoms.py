@@ -107,13 +107,13 @@ def observation_scales(recipe: EnvRecipe) -> list[float]:
 def critic_worse_than_the_mean(log: Log) -> str | None:
     """`explained_variance` below 0: a constant would predict better than V. If all returns are
     equal, there is nothing left to explain."""
-    late, returns = log.late("explained_variance"), log.values("return")
+    late, returns = log.last_third("explained_variance"), log.values("return")
     if not late or statistics.median(late) >= WORSE or log.is_done:
         return None
     if (
         len(returns) >= FEW
         and not log.is_stuck
-        and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns))
+        and statistics.pstdev(log.last_third("return")) < 0.1 * (max(returns) - min(returns))
     ):
         return None
     return (
@@ -125,7 +125,7 @@ def critic_worse_than_the_mean(log: Log) -> str | None:
 
 def clip_fraction_too_high(log: Log) -> str | None:
     """The clip removes the gradient of most samples."""
-    late = log.late("clip_fraction")
+    late = log.last_third("clip_fraction")
     if not late or statistics.fmean(late) <= CLIPPED:
         return None
     return (
@@ -144,10 +144,10 @@ def entropy_collapse(log: Log) -> str | None:
         return None
     # nine tenths of the reports after the first third: a network that jumps may act at random for one
     later = sorted(entropy[third:])[: -(len(entropy) // 15) or None]
-    left = statistics.fmean(log.late("entropy")) if writes else later[-1]
+    left = statistics.fmean(log.last_third("entropy")) if writes else later[-1]
     early, late = (
         statistics.fmean(returns[: max(1, len(returns) // 3)]),
-        statistics.fmean(log.late("return")),
+        statistics.fmean(log.last_third("return")),
     )
     if (
         left > COLLAPSED * entropy[0]
@@ -200,8 +200,8 @@ def evaluation_far_below_training(log: Log) -> str | None:
         return None
     now, then, noise = (
         greedy[-1],
-        statistics.fmean(log.late("return")),
-        statistics.pstdev(log.late("return")),
+        statistics.fmean(log.last_third("return")),
+        statistics.pstdev(log.last_third("return")),
     )
     if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.is_optimal(
         now
@@ -215,7 +215,7 @@ def evaluation_far_below_training(log: Log) -> str | None:
 
 def gradient_zero(log: Log) -> str | None:
     """The gradient is zero, so nothing is learned."""
-    late = log.late("grad_norm")
+    late = log.last_third("grad_norm")
     if not late or max(late) > 1e-10:
         return None
     return (
@@ -226,10 +226,10 @@ def gradient_zero(log: Log) -> str | None:
 
 def zero_variance_groups(log: Log) -> str | None:
     """Groups whose returns are all equal have zero advantages and contribute no gradient."""
-    late = log.late("zero_std_groups")
+    late = log.last_third("zero_std_groups")
     if not late or statistics.fmean(late) < 0.9:
         return None
-    returned = log.late("group_return")
+    returned = log.last_third("group_return")
     if returned and log.is_optimal(statistics.fmean(returned)):
         return None
     return (
@@ -241,7 +241,7 @@ def zero_variance_groups(log: Log) -> str | None:
 
 def returns_outside_the_atoms(log: Log) -> str | None:
     """The support of the return distribution is narrower than the returns."""
-    late = log.late("clipped_mass")
+    late = log.last_third("clipped_mass")
     if not late or statistics.fmean(late) <= CUT:
         return None
     return (
@@ -324,8 +324,8 @@ def rewards_too_large(log: Log) -> str | None:
     """The critic's gradient is so large that after clipping almost nothing of the policy's is
     left."""
     norms, explained, limit = (
-        log.late("grad_norm"),
-        log.late("explained_variance"),
+        log.last_third("grad_norm"),
+        log.last_third("explained_variance"),
         log.number("max_grad_norm"),
     )
     if not norms or not explained or not limit or not log.is_stuck:
@@ -333,7 +333,7 @@ def rewards_too_large(log: Log) -> str | None:
     norm, share, losses = (
         statistics.median(norms),
         statistics.median(explained),
-        log.late("value_loss"),
+        log.last_third("value_loss"),
     )
     if norm <= SWAMPED * limit or share > 0.2 or not losses or statistics.median(losses) < LARGE:
         return None

@@ -29,7 +29,7 @@ VERIFIERS = ("reward/correct", "reward/exact", "reward/numeric", "reward/boxed",
 def kl_running_away(log: Log) -> str | None:
     """The KL from the reference grows without improving the policy, or so far that nothing of the
     reference is left."""
-    late = log.late("reference_kl")
+    late = log.last_third("reference_kl")
     if not late or log.is_done:
         return None
     end = statistics.fmean(late)
@@ -71,7 +71,7 @@ def reward_without_the_verifier(log: Log) -> str | None:
         *((returned, name) for name in VERIFIERS),
     ]
     for paid, meant in pairs:
-        paid_rise, meant_rise, end = _rise(log, paid), _rise(log, meant), log.late(meant)
+        paid_rise, meant_rise, end = _rise(log, paid), _rise(log, meant), log.last_third(meant)
         if paid_rise is None or meant_rise is None or paid_rise <= RISEN or meant_rise > FLAT:
             continue
         if log.is_optimal(statistics.fmean(end)) or (
@@ -79,8 +79,8 @@ def reward_without_the_verifier(log: Log) -> str | None:
         ):
             continue
         rose, went = (
-            f"from {statistics.fmean(log.early(name)):.3g} to"
-            f" {statistics.fmean(log.late(name)):.3g}"
+            f"from {statistics.fmean(log.first_third(name)):.3g} to"
+            f" {statistics.fmean(log.last_third(name)):.3g}"
             for name in (paid, meant)
         )
         return (
@@ -94,9 +94,9 @@ def _rise(log: Log, name: str) -> float | None:
     """The increase of the mean from the first to the last third, as a fraction of the range; None
     for too few values."""
     values = log.values(name)
-    if not log.late(name):
+    if not log.last_third(name):
         return None
-    return (statistics.fmean(log.late(name)) - statistics.fmean(log.early(name))) / max(
+    return (statistics.fmean(log.last_third(name)) - statistics.fmean(log.first_third(name))) / max(
         max(values) - min(values), 1e-9
     )
 

@@ -39,12 +39,12 @@ def blackjack_model() -> TabularMDP:
     return from_entries(entries, count, 2, initial=_starts())
 
 
-def with_naturals() -> TabularMDP:
+def naturals_model() -> TabularMDP:
     """The game with `sab=True`, as in `gymnasium.make("Blackjack-v1")`: an ace and a ten form a
     natural, which wins unless the dealer has one too.
 
     The player is not shown whether 21 is a natural, so ten states follow those of `blackjack_model`,
-    one for each of the dealer's cards; `shown_numbers` says what is seen in each.
+    one for each of the dealer's cards; `observation_numbers` says what is seen in each.
     """
     count = int(np.prod(SHAPE))
     plain = [entry for state in range(count) for entry in _entries(state)]
@@ -62,7 +62,7 @@ def with_naturals() -> TabularMDP:
     return from_entries(plain + naturals, count + len(CARDS), 2, initial=initial.clip(min=0.0))
 
 
-def shown_numbers() -> np.ndarray:
+def observation_numbers() -> np.ndarray:
     """The observation index of each state of `with_naturals`, [S]."""
     count = int(np.prod(SHAPE))
     return np.append(np.arange(count), [number((21, True), card) for card in CARDS])
@@ -73,7 +73,7 @@ def number(hand: Hand, card: int) -> int:
     return int(np.ravel_multi_index((hand[0], card, int(hand[1])), SHAPE))
 
 
-def with_card(hand: Hand, card: int) -> Hand:
+def add_card(hand: Hand, card: int) -> Hand:
     """The hand after drawing one more card; its sum may be above 21."""
     total, usable = hand[0] + card, hand[1]
     if card == 1 and not usable and total + 10 <= 21:
@@ -88,7 +88,7 @@ def dealer_totals(hand: Hand) -> dict[int, float]:
         return {hand[0] if hand[0] <= 21 else 0: 1.0}
     totals: dict[int, float] = {}
     for card, chance in CARDS.items():
-        for total, probability in dealer_totals(with_card(hand, card)).items():
+        for total, probability in dealer_totals(add_card(hand, card)).items():
             totals[total] = totals.get(total, 0.0) + chance * probability
     return totals
 
@@ -102,10 +102,10 @@ def _entries(state: int) -> list[Entry]:
 
 def _choices(state: int, hand: Hand, card: int) -> list[Entry]:
     entries: list[Entry] = []
-    for total, probability in dealer_totals(with_card((0, False), card)).items():
+    for total, probability in dealer_totals(add_card((0, False), card)).items():
         entries.append((state, STICK, state, probability, float(np.sign(hand[0] - total)), True))
     for drawn, probability in CARDS.items():
-        after = with_card(hand, drawn)
+        after = add_card(hand, drawn)
         entries.append(
             (
                 state,
@@ -125,7 +125,7 @@ def _starts() -> np.ndarray:
     for first, one in CARDS.items():
         for second, two in CARDS.items():
             for card, shown in CARDS.items():
-                initial[number(with_card(with_card((0, False), first), second), card)] += (
+                initial[number(add_card(add_card((0, False), first), second), card)] += (
                     one * two * shown
                 )
     return initial / initial.sum()

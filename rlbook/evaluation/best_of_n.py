@@ -169,7 +169,7 @@ def scores(
     )
 
 
-def best(score: Floats) -> NDArray[np.int64]:
+def best_index(score: Floats) -> NDArray[np.int64]:
     """The index of the highest score in each row: [P, n] → [P], the first one among ties."""
     return score.argmax(axis=1)
 

@@ -26,7 +26,7 @@ from rlbook.envs.descriptions import (
 from rlbook.envs.space_batches import space_text
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe, environments, find
-from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, refusal_reason, table
 
 PATH = Path(__file__).with_name("catalogue.json")
 PACKAGE = Path(__file__).parents[1]
@@ -145,7 +145,7 @@ def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:
     if algorithm in known.algorithms and env in known.environments:
         return known.refusals[env].get(algorithm)
     try:
-        return why_not(algorithm, env)
+        return refusal_reason(algorithm, env)
     except Exception as error:  # of an environment that somebody else wrote
         said = (str(error).splitlines() or [""])[0][:150]
         return f"trying it raised {type(error).__name__}: {said}"
@@ -161,7 +161,7 @@ def env_entry(name: str) -> tuple[str, EnvFacts, dict[str, str]]:
     short, known = find(name).id.removeprefix("rlbook/"), catalogue()
     if short in known.environments:
         return short, known.environments[short], known.refusals[short]
-    reasons = {algorithm: why_not(algorithm, short) for algorithm in ALGORITHMS}
+    reasons = {algorithm: refusal_reason(algorithm, short) for algorithm in ALGORITHMS}
     return short, env_facts(short), {key: why for key, why in reasons.items() if why is not None}
 
 
@@ -185,7 +185,7 @@ def read_catalogue() -> Catalogue:
     )
 
 
-def look_at_all() -> Catalogue:
+def compute_catalogue() -> Catalogue:
     """Computes the whole catalogue, by making every environment and trying every algorithm."""
     reasons, envs = table(), {name: env_facts(name) for name in DESCRIPTIONS}
     refusals = {
@@ -275,4 +275,4 @@ def _first_sentence(env: object) -> str:
 
 
 if __name__ == "__main__":
-    PATH.write_text(json.dumps(as_json(look_at_all()), indent=1, ensure_ascii=False) + "\n")
+    PATH.write_text(json.dumps(as_json(compute_catalogue()), indent=1, ensure_ascii=False) + "\n")

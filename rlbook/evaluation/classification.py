@@ -186,7 +186,7 @@ def _metrics() -> ModuleType:
     return metrics
 
 
-def of_reward_model(
+def classify_pairs(
     run: Run, data: str | Path | None = None, threshold: float | None = None
 ) -> Classification:
     """Treats a reward model as a classifier: in each pair, the preferred episode is the positive
@@ -209,7 +209,7 @@ def of_reward_model(
     asked = run if data is None else Run(run.request.with_options(data=data))
     known = asked.data_source()
     assert known is not None
-    rows = np.arange(len(known)) if data is not None else agent.held_out(known)
+    rows = np.arange(len(known)) if data is not None else agent.hold_out_rows(known)
     if not len(rows):
         raise RequestError(
             "the reward model has learned from all of its data (held_out 0); name other pairs as"
@@ -226,7 +226,7 @@ def of_reward_model(
     return found
 
 
-def of_rows(
+def classify_rows(
     path: str | Path, score: str, label: str = "right", threshold: float | None = None
 ) -> Classification:
     """Treats a verifier as a classifier, from the rows of a file such as one written by `rlbook
@@ -252,11 +252,11 @@ def of_rows(
         truth, value = row.get(label), _score(row, score)
         if truth not in (True, False):  # 1 and 0 are equal to them
             raise RequestError(
-                f"{rows.where(index)}: column {label!r} must be true or false, got {truth!r}"
+                f"{rows.location(index)}: column {label!r} must be true or false, got {truth!r}"
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RequestError(
-                f"{rows.where(index)}: {score!r} must be a number, got {value!r};"
+                f"{rows.location(index)}: {score!r} must be a number, got {value!r};"
                 f" {_list_numbers(row)}"
             )
         labels.append(bool(truth))

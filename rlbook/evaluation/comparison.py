@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.ascii_signs import printable
-from rlbook.checks import check_arguments, four
+from rlbook.checks import check_arguments, four_digits
 from rlbook.errors import RequestError
 from rlbook.runs.storage.folder import run_folders
 from rlbook.runs.storage.log import read_metrics
@@ -74,15 +74,17 @@ class ComparisonTable(list[Row]):
                 label,
                 row.world,
                 str(len(row.folders)),
-                four(row.interquartile_mean),
-                " to ".join(map(four, row.confidence_interval)) if len(row.folders) > 1 else "–",
+                four_digits(row.interquartile_mean),
+                " to ".join(map(four_digits, row.confidence_interval))
+                if len(row.folders) > 1
+                else "–",
             ]
             for row, label in zip(self, self.labels(), strict=True)
         ]
         if mean:
             head.insert(3, "mean")
             for row, line in zip(self, cells, strict=True):
-                line.insert(3, four(float(row.scores.mean())))
+                line.insert(3, four_digits(float(row.scores.mean())))
         return [head, *cells]
 
     def __repr__(self) -> str:
@@ -214,11 +216,13 @@ def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
             for name in settings
             if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)
         ]
-        found.append(", ".join([algorithm, *(f"{name} {short(settings[name])}" for name in apart)]))
+        found.append(
+            ", ".join([algorithm, *(f"{name} {shorten_value(settings[name])}" for name in apart)])
+        )
     return found
 
 
-def short(value: object) -> str:
+def shorten_value(value: object) -> str:
     """A value as text of at most 24 characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= 24 else text[:23] + "…"
@@ -330,7 +334,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
 
 def named_world(env: str, arguments: Mapping[str, object]) -> str:
     """An environment with its arguments, as text."""
-    named = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
+    named = ", ".join(f"{name}={shorten_value(value)}" for name, value in arguments.items())
     return f"{env} ({named})" if named else env
 
 

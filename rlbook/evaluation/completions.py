@@ -17,7 +17,7 @@ from rlbook.evaluation.samples import Sample, SampledEvaluation
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.interaction.learned_reward import LearnedReward
-from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.loop import act_step_reset, do_nothing
 from rlbook.interaction.play_episodes import adapted_vector, check_spaces
 from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector_envs.vector import VectorInteraction
@@ -26,7 +26,7 @@ from rlbook.llm.generation.sampling import sampling_policy
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion, Rewards, given_answer, numeric
-from rlbook.llm.rewards.composite import CORRECT, LOGGED, Part, given_function, right
+from rlbook.llm.rewards.composite import CORRECT, LOGGED, Part, given_function, verifier_results
 from rlbook.seeding import rng_for
 
 PROMPTS = 512  # held-out ones, where nothing else is asked for
@@ -155,14 +155,14 @@ class _Writer:
         )
         check_spaces(self.agent, self.recipe, env.adaptation)
         rules, rows = env.unwrapped.rules, env.unwrapped.rows  # type: ignore[attr-defined]
-        act, finished, scores = self._acting(rng), [], []
+        act, finished, scores = self._acting_function(rng), [], []
         for start in range(0, len(prompts), env.num_envs):
             part = list(prompts[start : start + env.num_envs])
             seeds = part + part[-1:] * (env.num_envs - len(part))
             for _ in act_step_reset(
                 VectorInteraction(env, rollout="episodes", seeds=seeds, scoring="never"),
                 act,
-                nothing,
+                do_nothing,
             ):
                 pass
             finished += [
@@ -180,7 +180,7 @@ class _Writer:
                 scores += self.learned.score_steps(text, last, text, over)[0][: len(part)].tolist()
         return self._score(finished, {LEARNED: np.array(scores)} if scores else {})
 
-    def _acting(self, rng: np.random.Generator | None) -> Callable[[Any], NDArray[Any]]:
+    def _acting_function(self, rng: np.random.Generator | None) -> Callable[[Any], NDArray[Any]]:
         """The acting function: observations [N, ...] → actions [N]."""
         if self.sampler is None:
             agent = copy.deepcopy(self.agent)
@@ -200,7 +200,7 @@ class _Writer:
                 {LOGGED + rewards.parts[0].name: total} if rewards.alone and rewards.parts else {}
             )
         judged, last = (
-            right(self.verifier, finished),
+            verifier_results(self.verifier, finished),
             inspect.unwrap(given_function(self.verifier)) is numeric,
         )
         return [

@@ -32,7 +32,7 @@ class Boxes(NamedTuple):
     kind: NDArray[np.int64]  # [N], the class
     score: NDArray[np.float64]  # [N], larger where the detector is surer; of true boxes not used
 
-    def of_kind(self, kind: int) -> Boxes:
+    def select_kind(self, kind: int) -> Boxes:
         """The boxes of one class."""
         mine = self.kind == kind
         return Boxes(self.image[mine], self.corners[mine], self.kind[mine], self.score[mine])
@@ -182,7 +182,7 @@ def mean_average_precision(
     """
     of_kind: dict[int, float] = {}
     for kind in np.unique(truth.kind).tolist():
-        mine, theirs = found.of_kind(kind), truth.of_kind(kind)
+        mine, theirs = found.select_kind(kind), truth.select_kind(kind)
         areas = []
         for threshold in thresholds:
             hit = np.zeros(len(mine.score), dtype=bool)

@@ -173,7 +173,7 @@ def evaluate_samples(
     found = find_target(target, env, env_kwargs, model, seed or 0, _options(), **options)
     if found.run is not None and seed is None:
         seed = found.run.request.seed
-    pays = None if found.run is None else _pays(found.run)
+    pays = None if found.run is None else _reward_model_of(found.run)
     return _samples(found.agent, found.recipe, samples, prompts, seed or 0, sampling, pays)
 
 
@@ -220,11 +220,11 @@ def evaluate_before(
         agent, theirs = other.agent, other.request.recipe
         if not {*TOKENS}.isdisjoint({*recipe.kwargs, *theirs.kwargs}):
             recipe = recipe.with_tokens_of(theirs.kwargs, theirs.held)
-    pays = None if run is None else _pays(run)
+    pays = None if run is None else _reward_model_of(run)
     return _samples(agent, recipe, samples, prompts, seed or 0, sampling, pays)
 
 
-def _pays(run: Run) -> Agent | None:
+def _reward_model_of(run: Run) -> Agent | None:
     """The reward model that a run was trained on, loaded with the run's permission to import
     modules."""
     trusted = run.request.recipe.allow_import

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
 from rlbook.agent import Agent
-from rlbook.envs.blackjack import SHAPE, blackjack_model, shown_numbers, with_naturals
+from rlbook.envs.blackjack import SHAPE, blackjack_model, naturals_model, observation_numbers
 from rlbook.envs.descriptions import GRID_OPTIMA, SOLVED_FROM
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.evaluation.control_optima import control_return, control_task
@@ -97,7 +97,7 @@ def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
         return None
     policy = np.asarray(policy_of())
     if isinstance(recipe.make().unwrapped, BlackjackEnv):
-        policy = policy[shown_numbers()[: model.num_states]]
+        policy = policy[observation_numbers()[: model.num_states]]
     if policy.shape != (model.num_states,):
         return None
     return _policy_return(model, recipe, policy)
@@ -122,7 +122,7 @@ def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:
     if model is None or not model.observable:
         return None
     if isinstance(env.unwrapped, BlackjackEnv):
-        shown = shown_numbers()[: model.num_states]
+        shown = observation_numbers()[: model.num_states]
         return _policy_return(model, recipe, agent.predict(np.unravel_index(shown, SHAPE)))
     states, space = np.arange(model.num_states), env.observation_space
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.prod() == model.num_states:
@@ -178,7 +178,7 @@ def _model(env: gymnasium.Env) -> TabularMDP | None:
     inner = env.unwrapped
     if isinstance(inner, BlackjackEnv):  # it has no model of its own
         if inner.sab:
-            return with_naturals()
+            return naturals_model()
         return None if inner.natural else blackjack_model()
     has_model = callable(getattr(inner, "model", None)) or hasattr(inner, "P")
     if not has_model or getattr(env.observation_space, "n", 0) > LARGEST:

@@ -266,13 +266,18 @@ class ProcessReward:
 
         @mark_batched
         def process(completions: Sequence[Completion]) -> list[float | None]:
-            found, steps = _as_sampled(completions, rules), find_steps(completions, rules)
+            found, steps = (
+                _as_sampled_completions(completions, rules),
+                find_steps(completions, rules),
+            )
             return [float(score) for score in self.judge(found, steps, how)]
 
         return process
 
 
-def _as_sampled(completions: Sequence[Completion], rules: TokenRules) -> SampledCompletions:
+def _as_sampled_completions(
+    completions: Sequence[Completion], rules: TokenRules
+) -> SampledCompletions:
     """Completions in the format of sampled ones, without their likelihood."""
     prompts = [rules.codec.encode_prompt(one.prompt) for one in completions]
     texts = [[*prompt, *one.ids] for prompt, one in zip(prompts, completions, strict=True)]

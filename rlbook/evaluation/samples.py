@@ -66,7 +66,7 @@ class SampledEvaluation(Evaluation):
         """95 % interval of the mean return, over prompts."""
         return t_interval(self.returns.reshape(len(self.samples), -1).mean(1))
 
-    def by_prompt(self) -> dict[str, NDArray[np.float64]]:
+    def prompt_means(self) -> dict[str, NDArray[np.float64]]:
         """Name → [P], the mean over each prompt's completions; NaN where it does not apply.
         Perplexity is not included."""
         rows = self.samples
@@ -101,15 +101,15 @@ class SampledEvaluation(Evaluation):
 
     def measures(self) -> dict[str, Estimate]:
         """Name → mean over prompts and interval."""
-        found = {name: mean_of(values) for name, values in self.by_prompt().items()}
-        if self._knows_answers:
+        found = {name: mean_of(values) for name, values in self.prompt_means().items()}
+        if self._has_answers:
             found["perplexity"] = _bootstrap(
                 _perplexity, [self.surprise, self.answer_tokens], self.seed
             )
         return found
 
     @property
-    def _knows_answers(self) -> bool:
+    def _has_answers(self) -> bool:
         return not bool(np.isnan(self.surprise).any())
 
 
@@ -138,9 +138,9 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
             "compare: the two runs used different prompts, so their completions cannot be compared"
             " one by one"
         )
-    first, second = before.by_prompt(), after.by_prompt()
+    first, second = before.prompt_means(), after.prompt_means()
     found = {name: mean_of(second[name] - first[name]) for name in second if name in first}
-    if before._knows_answers and after._knows_answers:
+    if before._has_answers and after._has_answers:
         columns = [before.surprise, before.answer_tokens, after.surprise, after.answer_tokens]
         found["perplexity"] = _bootstrap(_perplexity_change, columns, after.seed)
     pairs = list(zip(before.greedy, after.greedy, strict=True))

@@ -208,7 +208,13 @@ def _choice(
     judge: Judge,
     sampling: dict[str, Any],
 ) -> Searched:
-    from rlbook.evaluation.best_of_n import best, most_frequent, read_by, sample_completions, scores
+    from rlbook.evaluation.best_of_n import (
+        best_index,
+        most_frequent,
+        read_by,
+        sample_completions,
+        scores,
+    )
     from rlbook.interaction.threads import use_one_thread
     from rlbook.llm.generation.sampling import sampling_policy
 
@@ -240,7 +246,7 @@ def _choice(
                 ]
             )
         else:
-            chosen = best(scores(judge, agent.policy, found).reshape(-1, n))  # type: ignore[attr-defined]
+            chosen = best_index(scores(judge, agent.policy, found).reshape(-1, n))  # type: ignore[attr-defined]
     rows = found.choices(n)[np.arange(episodes), chosen]
     return Searched(
         found.reward[rows],

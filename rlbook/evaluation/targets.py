@@ -229,7 +229,7 @@ def _check_options(
         )
     if model is not None and folder is None:
         raise RequestError(
-            f"model sets how a folder's model is loaded, but {_what(target)} has its own"
+            f"model sets how a folder's model is loaded, but {_describe_target(target)} has its own"
         )
     for name, value in options.items():
         importing = name == "allow_import" and (isinstance(env, str) or bool(env_kwargs))
@@ -237,12 +237,12 @@ def _check_options(
         if not used and value not in (None, False):
             raise RequestError(
                 f"{name} says how to load a run's folder, and evaluate was given"
-                f" {_what(target) if folder is None else 'the folder of a model'}; give the"
+                f" {_describe_target(target) if folder is None else 'the folder of a model'}; give the"
                 f" folder{'' if folder is None else ' of a run'}"
             )
 
 
-def _what(target: object) -> str:
+def _describe_target(target: object) -> str:
     if isinstance(target, str | Path):
         return "a run"
     return "an agent" if isinstance(target, Agent) else "a run that is loaded"

@@ -51,7 +51,7 @@ class Expected:
             raise RequestError(f"{where}: expected lacks {missing[0]!r}")
         return cls(**{**entry, "interval": tuple(entry["interval"])})
 
-    def holds(self, value: float, error: float = 0.0) -> bool:
+    def is_consistent(self, value: float, error: float = 0.0) -> bool:
         """Whether a run with this mean and this standard error of its evaluation is consistent with
         the expected result (one-sided)."""
         low = self.interval[0]

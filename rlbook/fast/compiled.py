@@ -27,7 +27,7 @@ from typing import Any, TypeGuard
 from rlbook.algorithms.tabular.exploration import softmax, upper_confidence
 from rlbook.errors import message_stream
 from rlbook.fast.tabular.list_forms import LIST_FORMS
-from rlbook.fast_forms import PLAIN, plain_only
+from rlbook.fast_forms import PLAIN, is_plain_only
 from rlbook.functional.schedules import scheduled_value
 
 PATIENCE = 1.0
@@ -41,7 +41,7 @@ a step takes no longer."""
 
 def available() -> bool:
     """Whether functions can be compiled here."""
-    return not plain_only() and not os.environ.get(PLAIN) and _has_numba()
+    return not is_plain_only() and not os.environ.get(PLAIN) and _has_numba()
 
 
 @contextmanager

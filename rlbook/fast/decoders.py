@@ -26,7 +26,7 @@ from transformers.cache_utils import DynamicLayer
 from rlbook.agent import State
 from rlbook.data.rollout import to_device
 from rlbook.fast.llama import FAMILY, PLAIN, LlamaDecoder, is_plain_llama
-from rlbook.fast.modules import hooks_everywhere, inside, is_unmodified
+from rlbook.fast.modules import has_global_hooks, is_unmodified, iterate_modules
 from rlbook.llm.generation.prompt_rows import PromptRows
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.causal_lm import CausalDecoder
@@ -51,8 +51,8 @@ def can_be_recorded(model: Any) -> bool:
         home in FAMILY
         and type(model).__name__ == FAMILY[home] + "ForCausalLM"
         and getattr(config, "_attn_implementation", None) == "sdpa"
-        and not hooks_everywhere()
-        and all(_is_plain(module, home) for module in inside(model))
+        and not has_global_hooks()
+        and all(_is_plain(module, home) for module in iterate_modules(model))
         and {parameter.device.type for parameter in model.parameters()} == {"cuda"}
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast.matrix_product import LIBRARY
-from rlbook.fast.modules import inside
+from rlbook.fast.modules import iterate_modules
 from rlbook.networks import optimizer
 from rlbook.networks.data_parallel import sum_gradient
 from rlbook.networks.optimizer import REPLACED, Adam, Group, Optimizer, trainable
@@ -37,7 +37,7 @@ def adam(
 ) -> Optimizer:
     """`FlatAdam` if all parameters have the same floating-point type and are on the CPU, otherwise
     the plain optimiser."""
-    if FUSED_ADAMW is None or not _one_kind(groups):
+    if FUSED_ADAMW is None or not _have_one_kind(groups):
         plain = optimizer.adam.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
     return FlatAdam(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
@@ -52,7 +52,7 @@ def rmsprop(
     warmup_steps: int = 0,
 ) -> Optimizer:
     """`FlatRMSprop` where `adam` returns `FlatAdam`."""
-    if not _one_kind(groups):
+    if not _have_one_kind(groups):
         plain = optimizer.rmsprop.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, decay=decay, warmup_steps=warmup_steps)
     return FlatRMSprop(
@@ -60,7 +60,7 @@ def rmsprop(
     )
 
 
-def _one_kind(groups: Sequence[Group]) -> bool:
+def _have_one_kind(groups: Sequence[Group]) -> bool:
     """Whether all parameters have the same floating-point type and are on the CPU."""
     kinds = {(type(p), p.dtype, p.device.type) for p in trainable(groups)}
     return len(kinds) == 1 and kinds <= {
@@ -263,7 +263,7 @@ class _Watched:
     the same."""
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Sequence[nn.Parameter]) -> None:
-        everything = dict.fromkeys(module for root in modules for module in inside(root))
+        everything = dict.fromkeys(module for root in modules for module in iterate_modules(root))
         self.held = [
             held for module in everything for held in (module._modules, module._parameters) if held
         ]
@@ -281,9 +281,9 @@ class _Watched:
 
     def remember(self) -> None:
         """From now on they are to stay as they are at this moment."""
-        self.before = self._now()
+        self.before = self._identity()
 
-    def _now(self) -> tuple[list[int], list[bool], list[int]]:
+    def _identity(self) -> tuple[list[int], list[bool], list[int]]:
         return (
             [id(value) for held in self.held for value in held.values()],
             [p.requires_grad for p in self.all],
@@ -292,5 +292,5 @@ class _Watched:
 
     def check(self) -> None:
         """Raises TrainingError if they are not."""
-        if self._now() != self.before or any(self.empty):
+        if self._identity() != self.before or any(self.empty):
             raise TrainingError(REPLACED)

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
-from rlbook.fast.modules import inside, is_unmodified, ordinary
+from rlbook.fast.modules import is_default_context, is_unmodified, iterate_modules
 from rlbook.llm.generation.prompt_rows import (
     PromptRows,
     completion_mask,
@@ -64,8 +64,8 @@ def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
         config.hidden_act == "silu"
         and rope.get("rope_type", "default") in ("default", "llama3", "linear")
         and getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
-        and ordinary()
-        and all(_plain_layer(module, home) for module in inside(model))
+        and is_default_context()
+        and all(_plain_layer(module, home) for module in iterate_modules(model))
     )
 
 
@@ -163,7 +163,7 @@ def _hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
     split = [shared, count * width, batch * time]
     tokens = torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)])
     position = torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))])
-    x = _through_layers(
+    x = _apply_layers(
         trunk, tokens, position, _Attention(LlamaSizes.from_config(trunk.config), rows)
     )
     _, prompt, completion = x.split(split)
@@ -181,16 +181,16 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
     )
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = (_by_row(x, len(mask)) for x in (q, k, v))  # [R, H or K, W, D]
+        q, k, v = (_split_rows(x, len(mask)) for x in (q, k, v))  # [R, H or K, W, D]
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
         return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
     with autocast(model):
-        x = _through_layers(model.model, rows.tokens.reshape(-1), rows.position.reshape(-1), attend)
+        x = _apply_layers(model.model, rows.tokens.reshape(-1), rows.position.reshape(-1), attend)
     return _output(model, x[rows.row * rows.tokens.shape[1] + rows.column])
 
 
-def _through_layers(
+def _apply_layers(
     trunk: Any, tokens: Tensor, position: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> Tensor:
     """The last layer's output for M tokens [M] at their positions [M]; `attend` decides which of
@@ -201,14 +201,14 @@ def _through_layers(
     recomputed = compute_of(trunk).gradient_checkpointing and torch.is_grad_enabled()
     for layer in trunk.layers:
         x = (
-            recompute(_through_layer, layer, sizes, x, cos, sin, attend)
+            recompute(_apply_layer, layer, sizes, x, cos, sin, attend)
             if recomputed
-            else _through_layer(layer, sizes, x, cos, sin, attend)
+            else _apply_layer(layer, sizes, x, cos, sin, attend)
         )
     return _rms_norm(x, trunk.norm, sizes.eps)
 
 
-def _through_layer(
+def _apply_layer(
     layer: LlamaDecoderLayer,
     sizes: LlamaSizes,
     x: Tensor,
@@ -219,20 +219,20 @@ def _through_layer(
     """One layer: [M, d] → [M, d]."""
     h = _round(_rms_norm(x, layer.input_layernorm, sizes.eps))
     attention: Any = layer.self_attn
-    q = _through(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
-    k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
-    v = _through(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
+    q = _apply_linear(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
+    k = _apply_linear(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
+    v = _apply_linear(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
     if sizes.qk_norm:
         q, k = (
             _rms_norm(q, attention.q_norm, sizes.eps),
             _rms_norm(k, attention.k_norm, sizes.eps),
         )
     q, k = (_rotate(part, cos, sin).to(v.dtype) for part in (q, k))
-    x = x + _through(attention.o_proj, attend(q, k, v))
+    x = x + _apply_linear(attention.o_proj, attend(q, k, v))
     h = _round(_rms_norm(x, layer.post_attention_layernorm, sizes.eps))
-    return x + _through(
+    return x + _apply_linear(
         layer.mlp.down_proj,
-        F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h),
+        F.silu(_apply_linear(layer.mlp.gate_proj, h)) * _apply_linear(layer.mlp.up_proj, h),
     )
 
 
@@ -251,25 +251,25 @@ class _Attention:
         first, prompt, completion = zip(*(x.split(self.split) for x in (q, k, v)), strict=True)
         keys = values = None  # of what lies before
         if self.split[0]:
-            q, keys, values = (_by_row(x, 1) for x in first)  # [1, H or K, C, D]
-            heard.append(self._heard(q, keys, values, None))
+            q, keys, values = (_split_rows(x, 1) for x in first)  # [1, H or K, C, D]
+            heard.append(self._attention(q, keys, values, None))
             keys, values = (x.expand(len(rows.prompt), -1, -1, -1) for x in (keys, values))
-        q, k, v = (_by_row(x, len(rows.prompt)) for x in prompt)  # [U, H or K, P, D]
+        q, k, v = (_split_rows(x, len(rows.prompt)) for x in prompt)  # [U, H or K, P, D]
         if keys is not None and values is not None:
             k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)  # [U, K, C + P, D]
-        heard.append(self._heard(q, k, v, self.prompt_mask))
+        heard.append(self._attention(q, k, v, self.prompt_mask))
         if self.split[2]:
             # [B, H or K, T, D]
-            q, own_k, own_v = (_by_row(x, len(rows.completion)) for x in completion)
+            q, own_k, own_v = (_split_rows(x, len(rows.completion)) for x in completion)
             # [B, K, C + P + T, D]
             k, v = (
                 torch.cat([k[rows.index], own_k], dim=2),
                 torch.cat([v[rows.index], own_v], dim=2),
             )
-            heard.append(self._heard(q, k, v, self.completion_mask))
+            heard.append(self._attention(q, k, v, self.completion_mask))
         return heard[0] if len(heard) == 1 else torch.cat(heard)
 
-    def _heard(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Attention; without a mask each token attends to itself and those before it. [.., H·D],
         row after row."""
         out = F.scaled_dot_product_attention(
@@ -284,12 +284,12 @@ class _Attention:
         return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
 
-def _by_row(x: Tensor, rows: int) -> Tensor:
+def _split_rows(x: Tensor, rows: int) -> Tensor:
     """[rows · n, heads, D] → [rows, heads, n, D]"""
     return x.view(rows, -1, *x.shape[1:]).transpose(1, 2)
 
 
-def _through(layer: Any, x: Tensor) -> Tensor:
+def _apply_linear(layer: Any, x: Tensor) -> Tensor:
     """A linear layer including its adapter, with gradients: [M, in] → [M, out]."""
     if type(layer) is LoraLinear:
         return layer(x)
@@ -335,7 +335,7 @@ class Affine(NamedTuple):
         return Affine(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
 
 
-def _affine(layer: Any) -> Affine:
+def _affine_of(layer: Any) -> Affine:
     """A layer's weight and bias, with an active adapter merged in."""
     if type(layer) is LoraLinear:
         layer = layer.merge() if layer.enabled else layer.base_layer
@@ -355,7 +355,7 @@ class LayerWeights(NamedTuple):
 
 def _concatenate_layers(layers: list[Any], norm: Any) -> Affine:
     """Layers with the same input as one, with the weights of the preceding norm folded in."""
-    weights, biases = zip(*map(_affine, layers), strict=True)
+    weights, biases = zip(*map(_affine_of, layers), strict=True)
     # each number written once
     folded = weights[0] * norm.weight if len(weights) == 1 else torch.cat(weights).mul_(norm.weight)
     return Affine(folded, None if biases[0] is None else torch.cat(biases))
@@ -405,7 +405,7 @@ class LlamaDecoder:
         gate_up = _concatenate_layers(
             [layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm
         )
-        out, down = _affine(attention.o_proj), _affine(layer.mlp.down_proj)
+        out, down = _affine_of(attention.o_proj), _affine_of(layer.mlp.down_proj)
         qkv, out, gate_up, down = (each.to(self.dtype) for each in (qkv, out, gate_up, down))
         return LayerWeights(qkv, qk_norm, out, gate_up, down)
 
@@ -433,7 +433,7 @@ class LlamaDecoder:
         )
         for index, weights in enumerate(self.layers):
             qkv = weights.qkv(self._rms_normalize(x)).view(len(x), -1, sizes.width)
-            self._turn(qkv, weights.qk_norm, rotation)
+            self._rotate_queries(qkv, weights.qk_norm, rotation)
             new = qkv[:, sizes.heads :].unflatten(1, (2, sizes.kv_heads))  # [M, 2, K, D]
             # [2, U, K, P, D]
             own = new[shared:].unflatten(0, (count, width)).permute(2, 0, 3, 1, 4)
@@ -457,7 +457,7 @@ class LlamaDecoder:
         x = F.embedding(token, self.model.model.embed_tokens.weight)  # [N, d]
         for index, weights in enumerate(self.layers):
             qkv = weights.qkv(self._rms_normalize(x)).view(count, -1, sizes.width)
-            self._turn(qkv, weights.qk_norm, rotation)
+            self._rotate_queries(qkv, weights.qk_norm, rotation)
             # [2, N, K, D]
             new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)
             self.cache[:, index, :, :, now] = new
@@ -496,7 +496,7 @@ class LlamaDecoder:
         self.padding = self.padding[rows]
         self.bias = self._padding_bias() if self.bias is not None else None
 
-    def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
+    def _rotate_queries(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
         """Normalises q and k where the architecture does, and rotates them by their positions, in
         float32 and in place: the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
 from rlbook.llm.generation import running_batch
-from rlbook.llm.generation.running_batch import RunningBatch, order_after, prompt_rows
+from rlbook.llm.generation.running_batch import RunningBatch, order_after_removal, prompt_rows
 from rlbook.llm.models.causal_lm import LanguageModel
 
 GROWTH = 1.5  # of rows and columns, where there are too few
@@ -77,7 +77,7 @@ class LlamaBatch:
         x = F.embedding(token, decoder.model.model.embed_tokens.weight)  # [N, d]
         for index, weights in enumerate(decoder.layers):
             qkv = weights.qkv(decoder._rms_normalize(x)).view(count, -1, sizes.width)
-            decoder._turn(qkv, weights.qk_norm, rotation)
+            decoder._rotate_queries(qkv, weights.qk_norm, rotation)
             qkv = qkv.float()  # as the cache is, whatever the matrices are
             new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width)
             cache = self.cache[:, index]  # [2, rows, K, S, D]
@@ -94,7 +94,7 @@ class LlamaBatch:
 
     @torch.inference_mode()
     def remove(self, rows: Collection[int]) -> list[int]:
-        order = order_after(len(self), rows)
+        order = order_after_removal(len(self), rows)
         if not order:
             self._clear()
             return order

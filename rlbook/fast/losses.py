@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlbook.functional import policy_losses
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 from rlbook.functional.averages import Average, per_token
 from rlbook.functional.policy_losses import MAX_LOG_RATIO
 
@@ -54,7 +54,7 @@ def clipped_surrogate_loss(
             mask=mask,
             average=average,
         )
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
+    check_same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
     high = 1.0 + (clip if clip_high is None else clip_high)
     return _ClippedSurrogate.apply(log_prob, old_log_prob, advantage, 1.0 - clip, high)  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.fast.matrix_product import product, times
-from rlbook.fast.modules import is_unmodified, ordinary
+from rlbook.fast.modules import is_default_context, is_unmodified
 from rlbook.networks import mlp
 from rlbook.networks import noisy_linear as noisy
 from rlbook.networks.mlp import MLP
@@ -47,8 +47,8 @@ def mlp_features(network: MLP, x: Tensor, end: int = -1) -> Tensor:
     return mlp.ACTIVATIONS[network.activation](z)
 
 
-def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
-    """The fast form of `rlbook.networks.mlp.side_by_side`."""
+def apply_networks(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
+    """The fast form of `rlbook.networks.mlp.apply_networks`."""
     first, all_weights = networks[0], [weights_of(network, x) for network in networks]
     alike = all(
         is_unmodified(network) and network.activation == first.activation for network in networks
@@ -59,21 +59,21 @@ def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
         if weights is not None and len(weights) == len(all_weights[0] or ())
     ]
     if not alike or len(known) < len(networks):
-        return mlp.side_by_side.plain(networks, x)  # type: ignore[attr-defined]
+        return mlp.apply_networks.plain(networks, x)  # type: ignore[attr-defined]
     return evaluate(x, first.activation, known)
 
 
-def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The fast form of `rlbook.networks.mlp.with_second_head`: the hidden layers are computed
+def apply_two_heads(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The fast form of `rlbook.networks.mlp.apply_two_heads`: the hidden layers are computed
     once."""
     if not is_unmodified(network) or weights_of(network, x) is None:
-        return mlp.with_second_head.plain(network, head, x)  # type: ignore[attr-defined]
+        return mlp.apply_two_heads.plain(network, head, x)  # type: ignore[attr-defined]
     seen = network.hidden_features(x)
     return network.layers[-1](seen), head(seen)
 
 
-def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
-    """The fast form of `rlbook.networks.noisy_linear.through`."""
+def apply_layers(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
+    """The fast form of `rlbook.networks.noisy_linear.apply_layers`."""
     known = (
         activation in WRITTEN_OUT
         and type(x) is Tensor
@@ -82,7 +82,7 @@ def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> T
         and not torch.is_autocast_enabled("cpu")
     )
     if not known or any(weight.dtype is not x.dtype or not weight.is_cpu for weight in weights):
-        return noisy.through.plain(weights, x, activation)  # type: ignore[attr-defined]
+        return noisy.apply_layers.plain(weights, x, activation)  # type: ignore[attr-defined]
     return evaluate(x, activation, [list(weights)])[0]
 
 
@@ -95,7 +95,7 @@ def weights_of(network: nn.Module, x: Tensor) -> Weights | None:
         or network.activation not in WRITTEN_OUT
         or type(x) is not Tensor
         or dtype not in (torch.float32, torch.float64)
-        or not ordinary()
+        or not is_default_context()
     ):
         return None
     weights: Weights = []

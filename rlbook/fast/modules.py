@@ -37,12 +37,12 @@ def is_unmodified(module: nn.Module) -> bool:
     )
 
 
-def ordinary() -> bool:
+def is_default_context() -> bool:
     """Whether neither autocast nor a hook on all modules is active."""
-    return not torch.is_autocast_enabled("cpu") and not hooks_everywhere()
+    return not torch.is_autocast_enabled("cpu") and not has_global_hooks()
 
 
-def hooks_everywhere() -> bool:
+def has_global_hooks() -> bool:
     """Whether there is a hook on all modules."""
     return any(_EVERYWHERE)
 
@@ -57,7 +57,7 @@ def trains_plainly(weights: Sequence[Tensor], trained: Sequence[Tensor]) -> bool
     )  # type: ignore[attr-defined]
 
 
-def inside(root: nn.Module) -> Iterator[nn.Module]:
+def iterate_modules(root: nn.Module) -> Iterator[nn.Module]:
     """The module and all submodules, like `root.modules()` but faster; a shared one occurs
     twice."""
     waiting = [root]

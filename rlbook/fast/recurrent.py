@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlbook.fast.modules import is_unmodified, ordinary
+from rlbook.fast.modules import is_default_context, is_unmodified
 from rlbook.networks.recurrent import RecurrentCore
 
 
@@ -178,7 +178,7 @@ def _is_known(core: RecurrentCore, features: Tensor, state: Tensor, starts: Tens
     plain = type(core) is RecurrentCore and is_unmodified(core) and "step" not in core.__dict__
     return (
         plain
-        and ordinary()
+        and is_default_context()
         and len(weights) == 4
         and all(type(weight) is torch.nn.Parameter for weight in weights)
         and all(

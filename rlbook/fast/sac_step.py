@@ -94,7 +94,7 @@ def _find_step(
     actor = weights_of(networks.actor, rows.obs) if is_unmodified(networks.actor) else None
     activation = str(getattr(networks.actor, "activation", ""))
     critics, target = (
-        _several(each, rows.obs, activation) for each in (networks.critics, networks.target)
+        _critic_weights(each, rows.obs, activation) for each in (networks.critics, networks.target)
     )
     if actor is None or critics is None or target is None:
         return None
@@ -119,7 +119,7 @@ def _find_step(
     )
 
 
-def _several(critics: nn.Module, x: Tensor, activation: str) -> list[Weights] | None:
+def _critic_weights(critics: nn.Module, x: Tensor, activation: str) -> list[Weights] | None:
     """The weights of both critics, or None."""
     if (
         type(critics) is not Critics

@@ -9,7 +9,7 @@ from torch import Tensor
 FLAGS = frozenset({"mask", "action_mask", "valid", "terminated", "truncated"})
 
 
-def same_shape(**tensors: Tensor | None) -> None:
+def check_same_shape(**tensors: Tensor | None) -> None:
     """Raises unless all tensors have the same shape and all masks and flags are bool; None is
     skipped.
 
@@ -31,7 +31,7 @@ def same_shape(**tensors: Tensor | None) -> None:
             )
 
 
-def where_masked(tensor: Tensor, mask: Tensor | None) -> Tensor:
+def zero_outside_mask(tensor: Tensor, mask: Tensor | None) -> Tensor:
     """The tensor, replaced by 0 outside the mask, so that a NaN there affects neither value nor
     gradient."""
     return tensor if mask is None else tensor.masked_fill(~mask, 0.0)

@@ -14,7 +14,7 @@ import math
 
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 
 def masked_logits(logits: Tensor, action_mask: Tensor | None) -> Tensor:
@@ -29,7 +29,7 @@ def masked_logits(logits: Tensor, action_mask: Tensor | None) -> Tensor:
 
     Source: Huang and Ontañón 2022, arXiv:2006.14171, eq. 6, with -∞ for their -1e8.
     """
-    same_shape(logits=logits, action_mask=action_mask)
+    check_same_shape(logits=logits, action_mask=action_mask)
     return logits if action_mask is None else logits.masked_fill(~action_mask, -math.inf)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 from rlbook.functional.returns import backward_sum, td_target
 
 Scale = Literal["std", "batch", "none"]
@@ -56,7 +56,7 @@ def gae(
     Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. Gaps: as verl's
     `compute_gae_advantage_return`.
     """
-    same_shape(
+    check_same_shape(
         reward=reward,
         value=value,
         next_value=next_value,
@@ -228,13 +228,13 @@ def whiten(
     Source: Ziegler et al. 2019, arXiv:1909.08593, in their code; TRL's and verl's `masked_whiten`.
     Outside the mask verl leaves what the formula gives there, which nothing may use.
     """
-    same_shape(x=x, mask=mask)
+    check_same_shape(x=x, mask=mask)
     counted = x.flatten() if mask is None else x[mask]
     if len(counted) < 2:
-        return where_masked(x, mask)
+        return zero_outside_mask(x, mask)
     variance, mean = torch.var_mean(counted, correction=ddof)
     scaled = (x - mean) * (variance + eps).rsqrt()
-    return where_masked(scaled if shift else scaled + mean, mask)
+    return zero_outside_mask(scaled if shift else scaled + mean, mask)
 
 
 def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
@@ -257,7 +257,7 @@ def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
     `compute_reinforce_plus_plus_outcome_advantage` with γ = 1, where steps that do not count end
     the sum.
     """
-    same_shape(reward=reward, mask=mask)
+    check_same_shape(reward=reward, mask=mask)
     never = torch.zeros_like(mask.T)
     return whiten(backward_sum(reward.T, never, 1.0, valid=mask.T).T, mask)
 
@@ -281,11 +281,11 @@ def normalize(
 
     Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 7.
     """
-    same_shape(advantage=advantage, mask=mask)
+    check_same_shape(advantage=advantage, mask=mask)
     counted = advantage.flatten() if mask is None else advantage[mask]
     if len(counted) < 2:
-        return where_masked(advantage, mask)
+        return zero_outside_mask(advantage, mask)
     # Measured from one of them, equal advantages give exactly 0, whatever their mean rounds to.
     origin = counted[0]
     std, mean = torch.std_mean(counted - origin, correction=ddof)
-    return where_masked((advantage - origin - mean) / (std + eps), mask)
+    return zero_outside_mask((advantage - origin - mean) / (std + eps), mask)

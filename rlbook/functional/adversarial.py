@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 
 def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> Tensor:
@@ -57,8 +57,8 @@ def gradient_penalty(
     Source: Gulrajani et al. 2017, arXiv:1704.00028, eq. 3; for imitation: Kostrikov et al. 2019,
     arXiv:1809.02925, section 4.2.
     """
-    same_shape(expert=expert, policy=policy)
-    same_shape(share=share, rows=expert[:, 0])
+    check_same_shape(expert=expert, policy=policy)
+    check_same_shape(share=share, rows=expert[:, 0])
     u = share[:, None]
     between = (u * expert + (1.0 - u) * policy).detach().requires_grad_()  # [B, X]
     (slope,) = torch.autograd.grad(logit(between).sum(), between, create_graph=True)

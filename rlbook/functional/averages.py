@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 
 Weighting = Callable[[Tensor], Tensor]
 """mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask).
@@ -89,13 +89,13 @@ def weighted_sum(
         average: mask → weights, or the weights.
     """
     if isinstance(average, Tensor):
-        same_shape(values=values, weights=average, mask=mask)
-        return (values * where_masked(average, mask)).sum()
-    same_shape(values=values, mask=mask)
+        check_same_shape(values=values, weights=average, mask=mask)
+        return (values * zero_outside_mask(average, mask)).sum()
+    check_same_shape(values=values, mask=mask)
     if mask is None:
         if values.numel() and (average is per_token or average is per_sequence):
             return values.mean()
         mask = torch.ones_like(values, dtype=torch.bool)
     weights = average(mask.double() if values.dtype == torch.float64 else mask)
-    same_shape(values=values, weights=weights)
+    check_same_shape(values=values, weights=weights)
     return (values * weights).sum()

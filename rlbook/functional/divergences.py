@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 
 Estimator = Callable[..., Tensor]
 
@@ -34,8 +34,8 @@ def k1(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None)
 
     Source: Schulman 2020, "Approximating KL Divergence", the estimator k1.
     """
-    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, mask=mask)
-    return where_masked(log_prob - reference_log_prob, mask)
+    check_same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, mask=mask)
+    return zero_outside_mask(log_prob - reference_log_prob, mask)
 
 
 def k2(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:

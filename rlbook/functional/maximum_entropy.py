@@ -11,7 +11,7 @@ import math
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: float | Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def soft_value(q: Tensor, log_prob: Tensor, alpha: float | Tensor) -> Tensor:
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 3.
     """
-    same_shape(q=q, log_prob=log_prob)
+    check_same_shape(q=q, log_prob=log_prob)
     return q - alpha * log_prob
 
 
@@ -54,7 +54,7 @@ def expected_soft_value(q: Tensor, log_probs: Tensor, alpha: float | Tensor) -> 
 
     Source: Christodoulou 2019, arXiv:1910.07207, eq. 10.
     """
-    same_shape(q=q, log_probs=log_probs)
+    check_same_shape(q=q, log_probs=log_probs)
     finite = log_probs.masked_fill(log_probs == -math.inf, 0.0)
     return (log_probs.exp() * (q - alpha * finite)).sum(-1)
 

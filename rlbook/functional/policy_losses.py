@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 from rlbook.functional.averages import Average, per_token, weighted_sum
 
 MAX_LOG_RATIO = 20.0
@@ -47,8 +47,8 @@ def clipped_surrogate_loss(
     arXiv:2503.14476, eq. 10. dual_clip: Ye et al. 2020, arXiv:1912.09729, eq. 5. The mask is
     ours, and so is the bound on log ρ (`MAX_LOG_RATIO`, as in verl).
     """
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
-    advantage = where_masked(advantage, mask)
+    check_same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
+    advantage = zero_outside_mask(advantage, mask)
     ratio = _ratio(log_prob, old_log_prob, mask)
     clipped = ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
     gain = torch.minimum(ratio * advantage, clipped * advantage)
@@ -83,7 +83,7 @@ def clip_fraction(
     Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 12, where any ratio
     outside the interval counts; by the sign of the advantage as in TRL and in verl's `pg_clipfrac`.
     """
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
+    check_same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
     ratio = _ratio(log_prob.detach(), old_log_prob, mask)
     low = ratio < 1.0 - clip
     high = ratio > 1.0 + (clip if clip_high is None else clip_high)
@@ -97,7 +97,7 @@ def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tenso
 
     Masked before the exponential: after it, a NaN in the padding would reach the gradient.
     """
-    return where_masked(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
+    return zero_outside_mask(log_prob - old_log_prob, mask).clamp(max=MAX_LOG_RATIO).exp()
 
 
 def episode_log_ratio(
@@ -123,8 +123,8 @@ def episode_log_ratio(
 
     Source: Zheng et al. 2025 (GSPO), arXiv:2507.18071, eq. 7; the sum: TRL's RLOO.
     """
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, mask=mask)
-    total = where_masked(log_prob - old_log_prob, mask).sum(-1, keepdim=True)
+    check_same_shape(log_prob=log_prob, old_log_prob=old_log_prob, mask=mask)
+    total = zero_outside_mask(log_prob - old_log_prob, mask).sum(-1, keepdim=True)
     length = mask.sum(-1, keepdim=True).clamp(min=1) if mean else 1
     return (total / length).expand(log_prob.shape)
 
@@ -158,10 +158,10 @@ def clipped_weight_loss(
 
     Source: MiniMax 2025 (CISPO), arXiv:2506.13585, eq. 4 and 5.
     """
-    same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
+    check_same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage, mask=mask)
     ratio = _ratio(log_prob.detach(), old_log_prob, mask)
     weight = ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
-    gain = weight * where_masked(advantage, mask) * where_masked(log_prob, mask)
+    gain = weight * zero_outside_mask(advantage, mask) * zero_outside_mask(log_prob, mask)
     return -weighted_sum(gain, mask, average)
 
 
@@ -198,9 +198,9 @@ def truncated_importance_weight(
     Training"; truncation: Ionides 2008. verl's `rollout_is`, with its cap of 2; TRL's
     `token_truncate` and `sequence_truncate`.
     """
-    same_shape(log_prob=log_prob, behaviour_log_prob=behaviour_log_prob, mask=mask)
+    check_same_shape(log_prob=log_prob, behaviour_log_prob=behaviour_log_prob, mask=mask)
     known = mask & ~behaviour_log_prob.isnan()
-    difference = where_masked(log_prob - behaviour_log_prob, known)
+    difference = zero_outside_mask(log_prob - behaviour_log_prob, known)
     if episode:
         difference = difference.sum(-1, keepdim=True).expand(mask.shape)
     return difference.clamp(max=MAX_LOG_RATIO).exp().clamp(max=cap).masked_fill(~mask, 1.0)
@@ -232,7 +232,7 @@ def regularised_loss(
     Source: Mnih et al. 2016 (A3C), arXiv:1602.01783, section 4, for the bonus; Shao et al. 2024
     (GRPO), arXiv:2402.03300, eq. 3, for the penalty.
     """
-    same_shape(loss=loss, entropy=entropy, kl=kl)
+    check_same_shape(loss=loss, entropy=entropy, kl=kl)
     if entropy is not None and entropy_coef:
         loss = loss - entropy_coef * entropy
     if kl is not None and kl_coef:
@@ -258,9 +258,9 @@ def policy_gradient_loss(
 
     Source: Williams 1992, section 4; Sutton and Barto 2018, eq. 13.8 (without its γ^t).
     """
-    same_shape(log_prob=log_prob, advantage=advantage, mask=mask)
+    check_same_shape(log_prob=log_prob, advantage=advantage, mask=mask)
     return -weighted_sum(
-        where_masked(log_prob, mask) * where_masked(advantage, mask), mask, average
+        zero_outside_mask(log_prob, mask) * zero_outside_mask(advantage, mask), mask, average
     )
 
 
@@ -281,8 +281,8 @@ def negative_log_likelihood_loss(
     Source: Pomerleau 1991 (behaviour cloning); as DPO's anchor, Pang et al. 2024,
     arXiv:2404.19733, eq. 1.
     """
-    same_shape(log_prob=log_prob, mask=mask)
-    return -weighted_sum(where_masked(log_prob, mask), mask, average)
+    check_same_shape(log_prob=log_prob, mask=mask)
+    return -weighted_sum(zero_outside_mask(log_prob, mask), mask, average)
 
 
 def deterministic_policy_loss(q: Tensor) -> Tensor:
@@ -315,5 +315,5 @@ def cross_entropy_loss(log_prob: Tensor, target: Tensor) -> Tensor:
 
     Source: Silver et al. 2017, doi:10.1038/nature24270, eq. 1, its second term.
     """
-    same_shape(log_prob=log_prob, target=target)
+    check_same_shape(log_prob=log_prob, target=target)
     return -(target * log_prob).sum(-1).mean()

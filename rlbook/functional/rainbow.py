@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 from rlbook.functional.action_masks import masked_argmax
 
 
@@ -29,7 +29,7 @@ def dueling_action_values(value: Tensor, advantage: Tensor) -> Tensor:
 
     Source: Wang et al. 2016, arXiv:1511.06581, eq. 9.
     """
-    same_shape(value=value[..., 0, :], advantage=advantage[..., 0, :])
+    check_same_shape(value=value[..., 0, :], advantage=advantage[..., 0, :])
     return value + advantage - advantage.mean(-2, keepdim=True)
 
 
@@ -49,7 +49,7 @@ def n_step_reward(reward: Tensor, counted: Tensor, gamma: float) -> tuple[Tensor
 
     Source: Sutton 1988, doi:10.1007/BF00115009; Sutton and Barto 2018, eq. 7.1.
     """
-    same_shape(reward=reward, counted=counted)
+    check_same_shape(reward=reward, counted=counted)
     powers = reward.new_tensor([gamma**k for k in range(reward.shape[1])])
     total = (reward.masked_fill(~counted, 0.0) * powers).sum(1)
     return total, gamma * powers[counted.sum(1) - 1]
@@ -103,8 +103,8 @@ def categorical_projection(
 
     Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, eq. 7 and algorithm 1.
     """
-    same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
-    same_shape(support=support, prob=prob[0])
+    check_same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
+    check_same_shape(support=support, prob=prob[0])
     step, last = support[1] - support[0], len(support) - 1
     moved = _shifted_support(reward, terminated, gamma, support)  # [B, K]
     place = ((moved - support[0]) / step).clamp(0, last)
@@ -164,7 +164,7 @@ def best_next_distribution(
     Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1; with double Q-learning:
     Hessel et al. 2018, arXiv:1710.02298, section 3.
     """
-    same_shape(chooser=chooser, next_log_prob=next_log_prob[..., 0])
+    check_same_shape(chooser=chooser, next_log_prob=next_log_prob[..., 0])
     best = masked_argmax(chooser, next_action_mask)
     return next_log_prob[torch.arange(len(best), device=best.device), best].exp()
 
@@ -184,5 +184,5 @@ def categorical_divergence(log_prob: Tensor, target: Tensor) -> Tensor:
     Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1, which leaves out the
     entropy of m: it has no gradient, and without it the smallest loss is not 0.
     """
-    same_shape(log_prob=log_prob, target=target)
+    check_same_shape(log_prob=log_prob, target=target)
     return (torch.xlogy(target, target) - target * log_prob).sum(-1)

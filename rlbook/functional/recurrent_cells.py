@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 
 def gru_cell(from_input: Tensor, from_state: Tensor, h: Tensor) -> Tensor:
@@ -32,13 +32,13 @@ def gru_cell(from_input: Tensor, from_state: Tensor, h: Tensor) -> Tensor:
     Source: Cho et al. 2014, arXiv:1406.1078, eq. 5 to 8. Difference, as in PyTorch and cuDNN: r
     multiplies U_n h, and not h.
     """
-    same_shape(from_input=from_input, from_state=from_state)
+    check_same_shape(from_input=from_input, from_state=from_state)
     reset_input, update_input, new_input = from_input.chunk(3, dim=-1)
     reset_state, update_state, new_state = from_state.chunk(3, dim=-1)
     reset = torch.sigmoid(reset_input + reset_state)
     update = torch.sigmoid(update_input + update_state)
     new = torch.tanh(new_input + reset * new_state)
-    same_shape(new=new, h=h)
+    check_same_shape(new=new, h=h)
     return (1 - update) * new + update * h
 
 
@@ -63,8 +63,8 @@ def lstm_cell(from_input: Tensor, from_state: Tensor, c: Tensor) -> tuple[Tensor
     Source: Hochreiter & Schmidhuber 1997, doi:10.1162/neco.1997.9.8.1735, with the forget gate f of
     Gers et al. 2000, doi:10.1162/089976600300015015.
     """
-    same_shape(from_input=from_input, from_state=from_state)
+    check_same_shape(from_input=from_input, from_state=from_state)
     i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
-    same_shape(f=f, c=c)
+    check_same_shape(f=f, c=c)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 
 
 def td_target(
@@ -34,7 +34,7 @@ def td_target(
     Source: Sutton and Barto 2018, eq. 6.2. The time-limit case: partial-episode bootstrapping,
     Pardo et al. 2018, arXiv:1712.00378.
     """
-    same_shape(reward=reward, terminated=terminated, next_value=next_value)
+    check_same_shape(reward=reward, terminated=terminated, next_value=next_value)
     return (reward + gamma * next_value.masked_fill(terminated, 0.0)).detach()
 
 
@@ -66,7 +66,7 @@ def discounted_returns(
 
     Source: Sutton and Barto 2018, eq. 3.9.
     """
-    same_shape(
+    check_same_shape(
         reward=reward,
         terminated=terminated,
         truncated=truncated,
@@ -104,7 +104,9 @@ def n_step_returns(
 
     Source: Sutton and Barto 2018, eq. 7.1.
     """
-    same_shape(reward=reward, terminated=terminated, truncated=truncated, next_value=next_value)
+    check_same_shape(
+        reward=reward, terminated=terminated, truncated=truncated, next_value=next_value
+    )
     if n < 1:
         raise ValueError(f"n must be an integer of at least 1, got {n!r}")
     one_step = td_target(reward, terminated, next_value, gamma)
@@ -128,13 +130,13 @@ def backward_sum(term: Tensor, ended: Tensor, decay: float, valid: Tensor | None
     Returns:
         Same shape.
     """
-    same_shape(term=term, ended=ended, valid=valid)
+    check_same_shape(term=term, ended=ended, valid=valid)
     factor = (~ended).to(term.dtype)
     factor = factor * decay if valid is None else torch.where(valid, factor * decay, factor)
     running = torch.zeros_like(term[0]) if len(term) else term
     rows = []
-    terms, factors = where_masked(term, valid).unbind(), factor.unbind()
+    terms, factors = zero_outside_mask(term, valid).unbind(), factor.unbind()
     for row, keep in zip(reversed(terms), reversed(factors), strict=True):
         running = torch.addcmul(row, keep, running)
         rows.append(running)
-    return where_masked(torch.stack(rows[::-1]), valid) if rows else term.clone()
+    return zero_outside_mask(torch.stack(rows[::-1]), valid) if rows else term.clone()

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 
 
 def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
@@ -31,18 +31,18 @@ def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tens
     several answers to one prompt: Yuan et al. 2023 (RRHF), arXiv:2304.05302, section 3.1, has the
     ranks alone. Dividing by the deviation (of the population): as in GRPO, arXiv:2402.03300.
     """
-    same_shape(score=score, mask=mask)
+    check_same_shape(score=score, mask=mask)
     if score.dim() != 2:
         raise ValueError(f"score must have shape [B, G], got {list(score.shape)}")
     if not temperature > 0:
         raise ValueError(f"temperature must be a number above 0, got {temperature!r}")
-    score, size = where_masked(score, mask), mask.sum(1, keepdim=True).clamp(min=1)
-    centred = where_masked(score - score.sum(1, keepdim=True) / size, mask)
+    score, size = zero_outside_mask(score, mask), mask.sum(1, keepdim=True).clamp(min=1)
+    centred = zero_outside_mask(score - score.sum(1, keepdim=True) / size, mask)
     deviation = (centred.square().sum(1, keepdim=True) / size).sqrt()
     flat = deviation <= 1e-6 * score.abs().amax(1, keepdim=True)  # rounding, and no more
     standardised = (centred / deviation).masked_fill(flat, 0.0)
     logits = (standardised / temperature).masked_fill(~mask, -torch.inf)
-    return where_masked(logits.softmax(1), mask)
+    return zero_outside_mask(logits.softmax(1), mask)
 
 
 @torch.no_grad()

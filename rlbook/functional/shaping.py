@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 
 def shaped_reward(
@@ -30,7 +30,7 @@ def shaped_reward(
 
     Source: Ng, Harada & Russell 1999, "Policy invariance under reward transformations", theorem 1.
     """
-    same_shape(
+    check_same_shape(
         reward=reward, potential=potential, next_potential=next_potential, terminated=terminated
     )
     return reward + gamma * next_potential.masked_fill(terminated, 0.0) - potential

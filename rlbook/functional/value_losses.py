@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 from rlbook.functional.action_masks import masked_argmax, masked_logits, masked_max
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
@@ -34,8 +34,8 @@ def squared_value_loss(
 
     Source: Sutton and Barto 2018, eq. 9.1.
     """
-    same_shape(value=value, target=target, mask=mask)
-    square = (where_masked(value, mask) - where_masked(target, mask)).square()
+    check_same_shape(value=value, target=target, mask=mask)
+    square = (zero_outside_mask(value, mask) - zero_outside_mask(target, mask)).square()
     return 0.5 * weighted_sum(square, mask, average)
 
 
@@ -66,10 +66,10 @@ def clipped_value_loss(
     Source: Huang et al. 2022, "The 37 Implementation Details of PPO", detail 9, as in CleanRL
     and verl. Stable-Baselines3 leaves out the max.
     """
-    same_shape(value=value, old_value=old_value, target=target, mask=mask)
+    check_same_shape(value=value, old_value=old_value, target=target, mask=mask)
     near = old_value + (value - old_value).clamp(-clip, clip)
-    square = where_masked(value - target, mask).square()
-    clipped = where_masked(near - target, mask).square()
+    square = zero_outside_mask(value - target, mask).square()
+    clipped = zero_outside_mask(near - target, mask).square()
     return 0.5 * weighted_sum(torch.maximum(square, clipped), mask, average)
 
 
@@ -99,8 +99,8 @@ def huber_loss(
     Source: Huber 1964; with δ = 1 the error clipping of Mnih et al. 2015 (DQN),
     doi:10.1038/nature14236, Methods.
     """
-    same_shape(value=value, target=target, mask=mask)
-    error = where_masked(value - target, mask)
+    check_same_shape(value=value, target=target, mask=mask)
+    error = zero_outside_mask(value - target, mask)
     loss = F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
     return weighted_sum(loss, mask, average)
 
@@ -134,8 +134,8 @@ def expectile_loss(
     Source: Newey and Powell 1987, doi:10.2307/1911031; Kostrikov et al. 2021 (IQL),
     arXiv:2110.06169, eq. 5. The factor ½ is ours.
     """
-    same_shape(value=value, target=target, mask=mask)
-    error = where_masked(target, mask) - where_masked(value, mask)
+    check_same_shape(value=value, target=target, mask=mask)
+    error = zero_outside_mask(target, mask) - zero_outside_mask(value, mask)
     weight = torch.where(error < 0, 1.0 - expectile, expectile)
     return 0.5 * weighted_sum(weight * error.square(), mask, average)
 
@@ -194,7 +194,7 @@ def double_q_target(
     Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, with the target network as the
     one that evaluates.
     """
-    same_shape(next_q=next_q, next_q_online=next_q_online)
+    check_same_shape(next_q=next_q, next_q_online=next_q_online)
     chosen = masked_argmax(next_q_online, next_action_mask)[..., None]
     return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
 
@@ -215,7 +215,7 @@ def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
     Source: Fujimoto et al. 2018 (TD3), arXiv:1802.09477, eq. 14, and its algorithm 1 for the
     clipping to the box.
     """
-    same_shape(action=action, noise=noise)
+    check_same_shape(action=action, noise=noise)
     return (action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
 
 
@@ -238,6 +238,6 @@ def conservative_gap(q: Tensor, action: Tensor, action_mask: Tensor | None = Non
     Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), without its weight α. The mask is
     ours.
     """
-    same_shape(q=q[:, 0], action=action)
+    check_same_shape(q=q[:, 0], action=action)
     soft_maximum = masked_logits(q, action_mask).logsumexp(-1)  # [B]
     return (soft_maximum - q.gather(-1, action[:, None]).squeeze(-1)).mean()

@@ -156,7 +156,7 @@ class MaskReader:
             return None
         found = info.get(ACTION_MASK)
         if not self.num_actions:
-            return self._unread()
+            return self._note_ignored_mask()
         if found is None:
             return np.ones(self.num_actions, dtype=bool)
         mask = checked_mask(found, self.num_actions, where=self._where)
@@ -184,7 +184,7 @@ class MaskReader:
             return None
         found = info.get(ACTION_MASK)
         if not self.num_actions:
-            return self._unread()
+            return self._note_ignored_mask()
         masks = np.ones((len(changed), self.num_actions), dtype=bool)
         if found is not None:
             if len(found) != len(changed):
@@ -214,7 +214,7 @@ class MaskReader:
             masks[~changed] = before[~changed]
         return masks
 
-    def _unread(self) -> None:
+    def _note_ignored_mask(self) -> None:
         told = (
             f"the action masks are ignored: only masks of Discrete actions are read, not of"
             f" {self._space}"

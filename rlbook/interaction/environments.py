@@ -19,13 +19,13 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlbook.checks import TRUST, check_arguments, module_hint, tell
+from rlbook.checks import TRUST, check_arguments, module_hint, name_hint
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
-from rlbook.interaction.observed_masks import with_mask_in_info, with_masks_in_info
+from rlbook.interaction.observed_masks import wrap_observed_mask, wrap_observed_masks
 from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.interaction.unknown_environments import (
     OF_AN_ENVIRONMENT,
@@ -235,7 +235,7 @@ class EnvRecipe:
         if callable(env) and not isinstance(env, gymnasium.Env):
             env, kwargs = _make_from(env, dict(kwargs or {})), None
         if not isinstance(env, gymnasium.Env):
-            env = _of_model(env)
+            env = _model_env(env)
         if kwargs:
             names = ", ".join(map(str, kwargs))
             raise RequestError(
@@ -358,7 +358,7 @@ class EnvRecipe:
         kept = {name: self.kwargs[name] for name in self.kwargs if name != "evaluation_reward"}
         return replace(self, kwargs={**kept, "reward": "length"})
 
-    def on_held_out(self) -> EnvRecipe:
+    def for_held_out_prompts(self) -> EnvRecipe:
         """As `for_evaluation`, but with the reward used in training."""
         if self.id is None:
             return self.for_evaluation()
@@ -381,7 +381,7 @@ class EnvRecipe:
 
     def _wrap(self, env: gymnasium.Env) -> gymnasium.Env:
         if self.preprocessing.read_masks:
-            env = with_mask_in_info(env)
+            env = wrap_observed_mask(env)
         elif not keys_beside_mask(env.observation_space, env.action_space):
             raise RequestError(
                 f"read_masks has no effect on {self.name}, whose observations hold no action mask"
@@ -433,7 +433,7 @@ class EnvRecipe:
         if self.preprocessing.is_used:
             return None
         if self.name == MODEL and self.instance is not None:
-            return _many_of_model(self.instance, num_envs, self.time_limit)
+            return _vector_env_of_model(self.instance, num_envs, self.time_limit)
         if self.id is None or not isinstance(self._source(), str):
             return None
         spec = gymnasium.registry[self.id]
@@ -455,7 +455,7 @@ class EnvRecipe:
                 else {}
             )
         )
-        return with_masks_in_info(
+        return wrap_observed_masks(
             self._build_guarded(
                 lambda: gymnasium.make_vec(
                     str(self.id), num_envs=num_envs, **kwargs, **self._permission()
@@ -524,7 +524,7 @@ class EnvRecipe:
         )
         if not unknown:
             return f"environment {self.name!r}: {one_line(error)}"
-        hint = tell(unknown[0], OF_AN_ENVIRONMENT, allowed)
+        hint = name_hint(unknown[0], OF_AN_ENVIRONMENT, allowed)
         return (
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
             f" {', '.join(allowed) or 'none'})"
@@ -569,12 +569,12 @@ def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymna
         raise RequestError(f"environment {name!r}: {one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise RequestError(
-            f"env must make a gymnasium.Env, but {name} made a {type(env).__name__}{_advice(env)}"
+            f"env must make a gymnasium.Env, but {name} made a {type(env).__name__}{_conversion_hint(env)}"
         )
     return env
 
 
-def _advice(env: object) -> str:
+def _conversion_hint(env: object) -> str:
     """How to turn an object that is not an environment into one."""
     if isinstance(env, gymnasium.vector.VectorEnv):
         return f"; give a single environment, and num_envs={env.num_envs}"
@@ -585,7 +585,7 @@ def _advice(env: object) -> str:
     return ""
 
 
-def _of_model(model: object) -> gymnasium.Env:
+def _model_env(model: object) -> gymnasium.Env:
     """An environment that samples its steps from a `TabularMDP`. If nothing else can end an
     episode, it is truncated after `MODEL_LIMIT` steps."""
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -593,7 +593,7 @@ def _of_model(model: object) -> gymnasium.Env:
     if not isinstance(model, TabularMDP):
         raise RequestError(
             "env must be an environment id, a gymnasium.Env, a class or function that makes one,"
-            f" or a TabularMDP, got {type(model).__name__}{_advice(model)}"
+            f" or a TabularMDP, got {type(model).__name__}{_conversion_hint(model)}"
         )
     from rlbook.envs.tabular.tabular_env import TabularEnv
 
@@ -602,7 +602,7 @@ def _of_model(model: object) -> gymnasium.Env:
     return gymnasium.wrappers.TimeLimit(env, MODEL_LIMIT)
 
 
-def _many_of_model(
+def _vector_env_of_model(
     env: gymnasium.Env, num_envs: int, limit: int | None
 ) -> gymnasium.vector.VectorEnv:
     from rlbook.envs.tabular.tabular_vector import TabularVectorEnv

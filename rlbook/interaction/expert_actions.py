@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, State, takes_action_mask
 from rlbook.errors import TrainingError
-from rlbook.interaction.spaces import adapt_to, encode_actions, is_image, outermost_keeper
+from rlbook.interaction.spaces import adapt_to, encode_actions, is_image, outermost_snapshot_env
 
 LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 """The action spaces in which an expert's actions can be learned."""
@@ -62,7 +62,7 @@ class AdvisedVectorEnv(VectorWrapper):
         self._shown, *rest = self.env.step(actions)
         return (self._shown, *rest)
 
-    def advice(self, action_mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+    def advised_actions(self, action_mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """The expert's greedy actions for the current states, in the policy's action format: [N] or
         [N, A].
 
@@ -95,11 +95,11 @@ class AdvisedVectorEnv(VectorWrapper):
 
     def snapshot(self) -> State:
         """All state needed to continue."""
-        return {"env": outermost_keeper(self.env).snapshot(), "shown": self._shown}
+        return {"env": outermost_snapshot_env(self.env).snapshot(), "shown": self._shown}
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
-        outermost_keeper(self.env).restore(state["env"])
+        outermost_snapshot_env(self.env).restore(state["env"])
         self._shown = state["shown"]
 
 

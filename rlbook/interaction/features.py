@@ -126,7 +126,7 @@ class Features(ABC):
         """Binary features: the distinct indices of the features that are 1, [K] or [N, K] int64.
         Dense features: [d] or [N, d] float64."""
 
-    def active(self, observations: ArrayLike) -> NDArray[np.int64]:
+    def active_features(self, observations: ArrayLike) -> NDArray[np.int64]:
         """The indices of the active features, [K] or [N, K]. Raises TypeError if features are
         dense."""
         if not self.binary:
@@ -331,7 +331,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
         sizes = _sizes(space)
         _check_number(choice, math.prod(int(size) for size in sizes), num_actions)
         return TableFeatures(sizes, numbered=numbered)
-    found = _in_a_box(space, config, choice, num_actions)
+    found = _box_features(space, config, choice, num_actions)
     if (
         isinstance(space, spaces.Discrete)
         and int(space.n) * (found.num_active if found.binary else found.num_features)
@@ -341,7 +341,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
     return found
 
 
-def _in_a_box(
+def _box_features(
     space: spaces.Space, config: FeatureConfig, choice: str, num_actions: int
 ) -> Features:
     low, high = _bounds(space, config, choice)

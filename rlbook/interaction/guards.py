@@ -51,7 +51,7 @@ def guarded_step(
     except Exception as error:
         if _is_foreign(env.action_space, action):
             raise TrainingError(
-                f"act gave {_short(action)} at step {step}, which is not an action of {env.action_space}"
+                f"act gave {_shorten(action)} at step {step}, which is not an action of {env.action_space}"
             ) from error
         raise failure(error, step) from error
 
@@ -103,7 +103,7 @@ def failure(error: Exception, step: int) -> TrainingError:
     """The error that an environment raised, or its invalid return value, in one sentence."""
     if isinstance(error, FloatingPointError):
         what, value = error.args if len(error.args) == 2 else ("observation", error)
-        return not_finite(what, value, step)
+        return not_finite_error(what, value, step)
     return TrainingError(f"the environment failed at step {step}: {cause_of(error)}")
 
 
@@ -118,7 +118,7 @@ def cause_of(error: Exception) -> str:
     return told if isinstance(error, BadAnswer) or told.startswith(kind) else f"{kind}: {told}"
 
 
-def not_finite(what: str, value: object, step: int) -> TrainingError:
+def not_finite_error(what: str, value: object, step: int) -> TrainingError:
     """The error for a reward or an observation that is not finite, in one sentence."""
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
 
@@ -151,7 +151,7 @@ def unpack_reset(answer: object) -> tuple[Any, dict[str, Any]]:
     """Unpacks the result of `reset`, (observation, dict). Raises BadAnswer for anything else."""
     if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], dict):
         return answer[0], answer[1]
-    raise BadAnswer(f"{RESET}, got {_short(answer)}")
+    raise BadAnswer(f"{RESET}, got {_shorten(answer)}")
 
 
 def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -165,13 +165,13 @@ def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         _, _, terminated, truncated, info = answer
         if terminated.__class__ is bool and truncated.__class__ is bool and info.__class__ is dict:
             return answer
-    obs, reward, terminated, truncated, info = _five(answer)
+    obs, reward, terminated, truncated, info = _five_values(answer)
     return obs, reward, flag("terminated", terminated), flag("truncated", truncated), info
 
 
 def unpack_vector_step(answer: object, num_envs: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     """As `unpack_step`, for N environments: rewards [N] of any numeric type, flags [N] bool."""
-    five, shape = _five(answer), (num_envs,)
+    five, shape = _five_values(answer), (num_envs,)
     for name, value in zip(("reward", "terminated", "truncated"), five[1:4], strict=True):
         kinds, wanted = ("fiub", "numbers") if name == "reward" else ("b", "bools")
         if (
@@ -180,19 +180,19 @@ def unpack_vector_step(answer: object, num_envs: int) -> tuple[Any, Any, Any, An
             or value.dtype.kind not in kinds
         ):
             raise BadAnswer(
-                f"{name} must be an array [{num_envs}] of {wanted}, got {_short(value)}"
+                f"{name} must be an array [{num_envs}] of {wanted}, got {_shorten(value)}"
             )
     return five
 
 
-def _five(answer: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+def _five_values(answer: object) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
     if isinstance(answer, tuple | list) and len(answer) == 5:
         if not isinstance(answer[4], dict):
-            raise BadAnswer(f"info must be a dict, got {_short(answer[4])}")
+            raise BadAnswer(f"info must be a dict, got {_shorten(answer[4])}")
         return tuple(answer)
     if isinstance(answer, tuple) and len(answer) == 4:
         raise BadAnswer(OLD_STEP)
-    got = f"{len(answer)} values" if isinstance(answer, tuple) else _short(answer)
+    got = f"{len(answer)} values" if isinstance(answer, tuple) else _shorten(answer)
     raise BadAnswer(f"step must return {STEP}, got {got}")
 
 
@@ -209,7 +209,7 @@ def flag(name: str, value: object) -> bool:
         return bool(value)
     array = _scalar(value)
     if array is None or array.dtype.kind not in "iub" or int(array) not in (0, 1):
-        raise BadAnswer(f"{name} must be True or False, got {_short(value)}")
+        raise BadAnswer(f"{name} must be True or False, got {_shorten(value)}")
     return bool(array)
 
 
@@ -222,7 +222,7 @@ def _scalar(value: object) -> np.ndarray | None:
     return array if array.ndim == 0 else None
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     shown = " ".join(repr(value).split())
     return shown if len(shown) <= 60 else shown[:57] + "..."
 
@@ -240,7 +240,7 @@ def number(reward: object) -> float:
             return float(reward)
         except OverflowError:
             raise BadAnswer(
-                f"the reward must be a number that a float can represent, got {_short(reward)}"
+                f"the reward must be a number that a float can represent, got {_shorten(reward)}"
             ) from None
     array = _scalar(reward)
     try:
@@ -253,7 +253,7 @@ def number(reward: object) -> float:
         why = f" of shape {shape}"
     elif getattr(reward, "requires_grad", False):
         why = ", which has a gradient"
-    raise BadAnswer(f"the reward must be a number, got {_short(reward)}{why}")
+    raise BadAnswer(f"the reward must be a number, got {_shorten(reward)}{why}")
 
 
 def finite_number(reward: object) -> float:
@@ -280,7 +280,7 @@ def check_rewards(reward: np.ndarray, step: int) -> None:
         and not math.isfinite(np.vdot(reward, reward))
         and not np.isfinite(reward).all()
     ):
-        raise not_finite("reward", reward[~np.isfinite(reward)].flat[0], step)
+        raise not_finite_error("reward", reward[~np.isfinite(reward)].flat[0], step)
 
 
 # ---- observations
@@ -338,12 +338,12 @@ def _whole_numbers(
             return
         array = np.asarray(obs)
         if array.dtype.kind not in "iub" or array.shape[axes:] != shape or array.ndim < axes:
-            raise outside(obs, space)
+            raise outside_space_error(obs, space)
         above = array.astype(np.int64, copy=False)
         if not none:
             above = above - start
         if np.count_nonzero(above.view(np.uint64) >= count):  # a negative number becomes a huge one
-            raise outside(array[(above < 0) | (above >= count)].flat[0], space)
+            raise outside_space_error(array[(above < 0) | (above >= count)].flat[0], space)
 
     count = count.astype(np.uint64)
     return check
@@ -420,7 +420,7 @@ def _excursion(
     if not wrong.any():
         return ""
     if not real and array.dtype != space.dtype:
-        raise outside(array[wrong].flat[0], space)
+        raise outside_space_error(array[wrong].flat[0], space)
     place = tuple(np.argwhere(wrong)[0].tolist())
     inner = place[len(place) - len(space.shape) :]
     bounds = f"{float(space.low[inner]):g} and {float(space.high[inner]):g}"
@@ -441,7 +441,7 @@ def _parts(
 
     def check(obs: object) -> None:
         if not isinstance(obs, Mapping if named else tuple) or len(obs) != len(checks):
-            raise outside(obs, space)
+            raise outside_space_error(obs, space)
         for key, part in checks:
             if isinstance(obs, Mapping) and key not in obs:
                 raise BadAnswer(f"the observation has no key {key!r}")
@@ -450,7 +450,7 @@ def _parts(
     return check
 
 
-def outside(obs: object, space: spaces.Space) -> BadAnswer:
+def outside_space_error(obs: object, space: spaces.Space) -> BadAnswer:
     """The error for an observation outside its space."""
     shown = shorten(obs.item() if isinstance(obs, np.generic) else obs)
     return BadAnswer(f"the observation {shown} is outside {_space_name(space)}")

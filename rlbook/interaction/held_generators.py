@@ -66,7 +66,7 @@ class HeldGenerators:
         self._resets += 1
         self._kept = states
 
-    def now(self) -> list[Rng]:
+    def current_generators(self) -> list[Rng]:
         """The environment's own generators, without those that no longer exist."""
         return [rng for rng in map(self._resolve, self._own) if can_save(rng)]
 

@@ -35,8 +35,8 @@ from rlbook.interaction.spaces import (
     Observations,
     adapt_to,
     encode_actions,
-    outermost_keeper,
-    without_length,
+    length_free_space,
+    outermost_snapshot_env,
 )
 
 LOGGED = "reward/model"
@@ -98,7 +98,7 @@ class PaidEnv(gymnasium.Wrapper):
         after, own, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
         chosen = np.asarray(action)[None]
-        reward, spread = _pay(
+        reward, spread = _model_rewards(
             self.model,
             before,
             chosen,
@@ -118,7 +118,7 @@ class PaidEnv(gymnasium.Wrapper):
         elif weight is not None:
             named |= {LOGGED: paid} if over[0] else {}
             paid = float(own) + weight * paid  # type: ignore[arg-type]
-        return after, paid, terminated, truncated, _with_numbers(info, named)
+        return after, paid, terminated, truncated, _add_metrics(info, named)
 
     def snapshot(self) -> State:
         """All state needed to continue."""
@@ -174,7 +174,7 @@ class PaidVectorEnv(VectorWrapper):
         if self._deferred:
             return self._obs, np.zeros(self.num_envs), terminated, truncated, info
         ended, space = self._over & ~waiting, self.env.single_action_space
-        reward, named = _pay(
+        reward, named = _model_rewards(
             self.model, before, actions, self._obs, ended, space, self.caution, ~waiting
         )
         self._true_return += np.where(waiting, 0.0, own)
@@ -185,7 +185,7 @@ class PaidVectorEnv(VectorWrapper):
         elif weight is not None:
             named[LOGGED] = np.where(ended, reward, np.nan)
             reward = own + weight * reward
-        return self._obs, reward, terminated, truncated, _with_numbers(info, named)
+        return self._obs, reward, terminated, truncated, _add_metrics(info, named)
 
     def defer_rewards(self, deferred: bool) -> bool:
         """Rewards can wait if the environment's can, and the model judges whole episodes
@@ -205,7 +205,7 @@ class PaidVectorEnv(VectorWrapper):
         own, named = scorer.score_round()
         space = self.env.single_action_space
         actions = np.zeros(self.num_envs, dtype=np.int64)
-        reward, spread = _pay(
+        reward, spread = _model_rewards(
             self.model, self._obs, actions, self._obs, ended, space, self.caution, ended
         )
         named = {**named, **spread, "true_return": np.where(ended, own, np.nan)}
@@ -217,7 +217,7 @@ class PaidVectorEnv(VectorWrapper):
     def snapshot(self) -> State:
         """All state needed to continue."""
         return {
-            "env": outermost_keeper(self.env).snapshot(),
+            "env": outermost_snapshot_env(self.env).snapshot(),
             "obs": self._obs,
             "over": self._over,
             "true_return": self._true_return,
@@ -226,7 +226,7 @@ class PaidVectorEnv(VectorWrapper):
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
-        outermost_keeper(self.env).restore(state["env"])
+        outermost_snapshot_env(self.env).restore(state["env"])
         _load_model(self.model, state)
         shape = self._over.shape
         self._obs, self._over = state["obs"], saved_array("over", state["over"], np.bool_, shape)
@@ -239,7 +239,7 @@ def check_readable(model: Agent, env: gymnasium.Env | VectorEnv, name: str) -> N
     language model reads."""
     found, made = adapt_to(type(model), env, model.config), model.adaptation
     for what in ("observation_space", "action_space"):
-        here, there = (without_length(getattr(one, what, None)) for one in (found, made))
+        here, there = (length_free_space(getattr(one, what, None)) for one in (found, made))
         if here != there:
             ours, theirs = (
                 f"a vocabulary of {one} tokens"
@@ -272,7 +272,7 @@ def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:
     return getattr(env.unwrapped, "model_weight", None)
 
 
-def _pay(
+def _model_rewards(
     model: LearnedReward,
     obs: Observations,
     actions: ArrayLike,
@@ -309,7 +309,7 @@ def _load_model(model: LearnedReward, state: State) -> None:
         model.load_state_dict(state["bonus"])  # type: ignore[attr-defined]
 
 
-def _with_numbers(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
+def _add_metrics(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
     """`info` with further metrics for the log; those of a nested model stay."""
     within = info.get(METRICS, {})
     return {**info, METRICS: {**within, **named, **within}}

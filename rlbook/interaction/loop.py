@@ -60,7 +60,7 @@ class LoopClock:
         return step
 
 
-def nothing(step: Step | None = None) -> None:
+def do_nothing(step: Step | None = None) -> None:
     """A no-op: replaces `learn` and `begin_episode` for an agent that only acts."""
 
 
@@ -68,7 +68,7 @@ def act_step_reset(
     interaction: SingleInteraction | VectorInteraction,
     act: Callable[..., Any],
     learn: Callable[[Step], T],
-    begin: Callable[[], None] = nothing,
+    begin: Callable[[], None] = do_nothing,
     clock: LoopClock | None = None,
 ) -> Iterator[T]:
     """Acts, steps, learns and resets until there is no next observation.
@@ -131,7 +131,7 @@ def loop(
     if agent.progress >= 1.0:
         return
     if in_chunks and isinstance(interaction, Chunked) and interaction.takes_over(agent):
-        yield from _many_at_once(agent, interaction, budget)
+        yield from _run_in_chunks(agent, interaction, budget)
         return
 
     def learn(step: Step) -> Metrics | Totals:
@@ -151,7 +151,7 @@ def logged_rows(step: Step) -> Any:
     return step.valid if step.final_reward is None else True
 
 
-def _many_at_once(agent: Agent, interaction: Chunked, budget: Budget) -> Iterator[Totals]:
+def _run_in_chunks(agent: Agent, interaction: Chunked, budget: Budget) -> Iterator[Totals]:
     if interaction.obs is None:
         interaction.start()
         agent.begin()

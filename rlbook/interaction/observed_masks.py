@@ -97,13 +97,13 @@ def _split(obs: object, info: dict[str, Any], keys: tuple[str, ...]) -> tuple[An
     return rest, {**info, MASK_KEY: mask}
 
 
-def with_mask_in_info(env: gymnasium.Env) -> gymnasium.Env:
+def wrap_observed_mask(env: gymnasium.Env) -> gymnasium.Env:
     """The environment, wrapped in `ObservedMask` if its observations hold a mask."""
     holds = keys_beside_mask(env.observation_space, env.action_space)
     return ObservedMask(env) if holds else env
 
 
-def with_masks_in_info(env: VectorEnv) -> VectorEnv:
+def wrap_observed_masks(env: VectorEnv) -> VectorEnv:
     """The vector environment, wrapped in `ObservedMasks` if its observations hold a mask."""
     holds = keys_beside_mask(env.single_observation_space, env.single_action_space)
     return ObservedMasks(env) if holds else env

@@ -14,7 +14,7 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, check_initialised
 from rlbook.ascii_signs import printable
-from rlbook.checks import ENDLESS, tell
+from rlbook.checks import ENDLESS, name_hint
 from rlbook.errors import RequestError, TrainingError, UnknownName, WrongArguments
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
@@ -130,7 +130,7 @@ class Evaluation:
             if hasattr(type(self), name):  # a property, inside which an attribute is missing
                 return object.__getattribute__(self, name)
             known = [each for each in dir(type(self)) if not each.startswith("_")]
-            hint = "" if name.startswith("_") else tell(name, OF_AN_EVALUATION, known)
+            hint = "" if name.startswith("_") else name_hint(name, OF_AN_EVALUATION, known)
             raise UnknownName(f"an evaluation has no {name!r}{hint}")
 
     def __repr__(self) -> str:
@@ -214,7 +214,7 @@ def play(
     if explore:
         agent = copy.deepcopy(agent)
         agent.begin()
-    with use_one_thread(), GlobalGenerators(base).in_place():
+    with use_one_thread(), GlobalGenerators(base).swap_states():
         if agent.batched:
             result = _play_many(agent, recipe, episodes, base, explore, workers, effort)
         else:
@@ -232,7 +232,7 @@ def training_limit(recipe: EnvRecipe) -> int:
     return LONGEST if recipe.may_never_end else ENDLESS
 
 
-def _longest(recipe: EnvRecipe, effort: int | None) -> int:
+def _step_limit(recipe: EnvRecipe, effort: int | None) -> int:
     """Steps after which an evaluation episode is truncated."""
     if effort is None or not recipe.may_never_end:
         return max(recipe.time_limit or 0, LONGEST)
@@ -247,7 +247,7 @@ def _play_one(
     check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
     longest, most = (
-        _longest(recipe, effort),
+        _step_limit(recipe, effort),
         ENDLESS if effort is None or not recipe.may_never_end else max(effort, SHORTEST),
     )
     interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
@@ -286,7 +286,7 @@ def _play_many(
     returns, lengths, longest = (
         np.zeros(episodes),
         np.zeros(episodes, dtype=np.int64),
-        _longest(recipe, effort),
+        _step_limit(recipe, effort),
     )
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
@@ -298,7 +298,7 @@ def _play_many(
         for _ in act_step_reset(interaction, player.act, player.observe, player.begin):
             if not interaction.valid[:count].any():
                 break
-        interaction.settle()
+        interaction.score_ended()
         returns[first : first + count], lengths[first : first + count] = (
             interaction.returns[:count],
             interaction.lengths[:count],

@@ -253,7 +253,7 @@ FORGETFUL = (GrayscaleObservation, ResizeObservation)
 """Observation wrappers without state."""
 
 
-def _remembering(env: gymnasium.Env) -> Iterator[Any]:
+def _stateful_wrappers(env: gymnasium.Env) -> Iterator[Any]:
     """The wrappers whose state is known here, from the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env) in REMEMBERING:
@@ -264,7 +264,7 @@ def _remembering(env: gymnasium.Env) -> Iterator[Any]:
 def wrapper_states(env: gymnasium.Env) -> list[State]:
     """The states of an environment's wrappers: frames, and the remaining lives. From the outermost
     to the innermost."""
-    return [_state_of(item) for item in _remembering(env)]
+    return [_state_of(item) for item in _stateful_wrappers(env)]
 
 
 def _state_of(item: Any) -> State:
@@ -283,7 +283,7 @@ def restore_wrapper_states(env: gymnasium.Env, states: Sequence[State]) -> None:
     Raises:
         ValueError: the states are not those of such wrappers.
     """
-    for item, state in zip(_remembering(env), states, strict=True):
+    for item, state in zip(_stateful_wrappers(env), states, strict=True):
         if isinstance(item, FrameStackObservation):
             check, frames = observation_check(item.env.observation_space), list(state["frames"])
             if len(frames) != item.stack_size:

@@ -128,7 +128,7 @@ class ProcessGroup:
         atexit.register(self._close)  # its threads must not outlive the interpreter
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this is the process that evaluates, calls the callbacks and writes."""
         return self.rank == 0
 
@@ -209,7 +209,7 @@ class ProcessGroup:
         whole = [each[: part.stop - part.start] for each, part in zip(found, parts, strict=True)]
         return self._torch.cat(whole).to(kind)
 
-    def lead(self, function: Callable[[], T]) -> T:
+    def run_on_leader(self, function: Callable[[], T]) -> T:
         """The result of a function that the leader runs alone, or the exception that it raises
         there.
 
@@ -219,7 +219,7 @@ class ProcessGroup:
         """
         answer: tuple[str, Any] = ("none", None)
         raised: BaseException | None = None
-        if self.leads:
+        if self.is_leader:
             try:
                 with self.train_together(False):
                     answer = ("done", function())

@@ -116,14 +116,19 @@ class ResumableEnv(gymnasium.Wrapper):
 
     def _generators(self) -> tuple[Any, ...]:
         """The environment's generators; a generator equals only itself."""
-        return self._own_generator(), *self._held.now()
+        return self._own_generator(), *self._held.current_generators()
 
     def _own_generator(self) -> Any:
         """gymnasium's generator, which a package may have replaced by one of an older kind."""
         return getattr(self.unwrapped, "np_random", None)
 
     def _states(self) -> tuple[State, ...]:
-        return tuple(map(rng_state, filter(can_save, [self._own_generator(), *self._held.now()])))
+        return tuple(
+            map(
+                rng_state,
+                filter(can_save, [self._own_generator(), *self._held.current_generators()]),
+            )
+        )
 
     def step(self, action: ArrayLike) -> Any:
         self.actions.append(action)

@@ -270,7 +270,7 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
     if isinstance(space, spaces.MultiDiscrete):
         radix, start, dims = space.nvec.reshape(-1), space.start.reshape(-1), space.nvec.ndim
         notes.append("observation: each component one-hot (a vector with one 1 and zeros else)")
-        return int(radix.sum()), lambda x: _one_hot(_flat(x, dims) - start, radix)
+        return int(radix.sum()), lambda x: _one_hot(_flatten_last(x, dims) - start, radix)
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         dims = len(space.shape)
         if dims != 1:
@@ -279,9 +279,9 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         return (
             math.prod(space.shape),
             lambda x: (
-                _to_float32(_flat(x, dims))
+                _to_float32(_flatten_last(x, dims))
                 if narrows
-                else _flat(x, dims).astype(np.float32, copy=False)
+                else _flatten_last(x, dims).astype(np.float32, copy=False)
             ),
         )
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -299,7 +299,7 @@ def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
     return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
-def _flat(x: ArrayLike, dims: int) -> np.ndarray:
+def _flatten_last(x: ArrayLike, dims: int) -> np.ndarray:
     x = np.asarray(x)
     return x.reshape(*x.shape[: x.ndim - dims], -1)
 
@@ -346,10 +346,10 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
         dims, start = space.nvec.ndim, space.start.reshape(-1)
         return [
             int(n) for n in space.nvec.reshape(-1)
-        ], lambda x: _flat(x, dims).astype(np.int64) - start
+        ], lambda x: _flatten_last(x, dims).astype(np.int64) - start
     if isinstance(space, spaces.MultiBinary):
         dims = len(space.shape)
-        return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
+        return [2] * math.prod(space.shape), lambda x: _flatten_last(x, dims).astype(np.int64)
     if isinstance(space, spaces.Box):
         low, high = _range(space)
         notes.append(
@@ -401,7 +401,7 @@ def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.n
         return (
             np.where(np.abs(low) < VAST, low, -np.inf),
             np.where(np.abs(high) < VAST, high, np.inf),
-            lambda x: _finite(_flat(x, dims)),
+            lambda x: _to_finite(_flatten_last(x, dims)),
         )
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_components(part, notes)) for key, part in _parts(space)]
@@ -418,7 +418,7 @@ def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.n
     return np.zeros(len(sizes)), np.array(sizes, dtype=float), lambda x: code(x).astype(float)
 
 
-def _finite(x: np.ndarray) -> np.ndarray:
+def _to_finite(x: np.ndarray) -> np.ndarray:
     """Converts to float64. Raises FloatingPointError for NaN and infinities."""
     x = x.astype(np.float64, copy=False)
     if not math.isfinite(np.vdot(x, x)) and not np.isfinite(x).all():
@@ -432,7 +432,7 @@ def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
     scale = bins / np.where(high > low, high - low, 1.0)
 
     def digits(x: ArrayLike) -> np.ndarray:
-        scaled = (_flat(x, dims) - low) * scale
+        scaled = (_flatten_last(x, dims) - low) * scale
         if not math.isfinite(np.vdot(scaled, scaled)) and not np.isfinite(scaled).all():
             raise FloatingPointError(float(np.asarray(x)[~np.isfinite(x)].flat[0]))
         return np.clip(np.floor(scaled), 0, bins - 1).astype(np.int64)
@@ -453,7 +453,7 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 # ---- environments as an agent wants them
 
 
-def outermost_keeper(env: VectorEnv) -> Any:
+def outermost_snapshot_env(env: VectorEnv) -> Any:
     """The outermost environment in a chain of wrappers that has a `snapshot` method; the innermost
     one if none has."""
     while isinstance(env, VectorWrapper) and not hasattr(env, "snapshot"):
@@ -461,7 +461,7 @@ def outermost_keeper(env: VectorEnv) -> Any:
     return env
 
 
-def without_length(space: spaces.Space | None) -> object:
+def length_free_space(space: spaces.Space | None) -> object:
     """A space; of texts, the vocabulary alone, since a language model reads any length."""
     tokens = space.get("tokens") if isinstance(space, spaces.Dict) else None
     return int(tokens.nvec.max()) if isinstance(tokens, spaces.MultiDiscrete) else space

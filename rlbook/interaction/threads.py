@@ -34,7 +34,7 @@ def use_one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def repeatable(device: str) -> Iterator[None]:
+def deterministic_kernels(device: str) -> Iterator[None]:
     """Within the context, a GPU uses only deterministic kernels; does nothing for "cpu", where one
     thread is enough."""
     if device == "cpu":

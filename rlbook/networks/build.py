@@ -22,7 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from torch import nn
 
-from rlbook.checks import nearest
+from rlbook.checks import nearest_name
 from rlbook.interaction.spaces import is_image
 from rlbook.networks.cnn import (
     FeatureNetwork,
@@ -99,7 +99,7 @@ def build_policy(
     policy = make_policy(observations, actions, generator, spec, **layers)
     if recurrent is not None:
         policy = RecurrentPolicy(policy, recurrent, generator, length, after=len(later))
-    in_numbers(policy, spec.dtype)
+    cast_parameters(policy, spec.dtype)
     choose_trained(policy, spec.trained_parts, policy.heads())
     return policy
 
@@ -138,7 +138,7 @@ def build_reward_network(
         network = FeatureReward(observations, actions, generator, hidden_sizes, spec.network)
     else:
         network = StepReward(_size(observations), actions, generator, hidden_sizes)
-    in_numbers(network, spec.dtype)
+    cast_parameters(network, spec.dtype)
     choose_trained(network, spec.trained_parts, network.network.layers[-1].parameters())
     return network
 
@@ -212,7 +212,7 @@ def build_action_value(
             spec.network,
             activation=activation,
         )
-    in_numbers(network, spec.dtype)
+    cast_parameters(network, spec.dtype)
     made_of_parts = isinstance(network, QNetwork | RecurrentQ)
     last = network.heads() if made_of_parts else network.layers[-1].parameters()
     choose_trained(network, spec.trained_parts, last)
@@ -251,7 +251,7 @@ def refuse_language(spec: ModelSpec) -> None:
             )
 
 
-def in_numbers(network: nn.Module, dtype: str) -> None:
+def cast_parameters(network: nn.Module, dtype: str) -> None:
     """Casts the parameters to this dtype; buffers, such as a table of rotary angles, are kept."""
     for parameter in network.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
@@ -288,7 +288,7 @@ def choose_trained(
 def _check_patterns(names: list[str], patterns: tuple[str, ...]) -> None:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            match = nearest(pattern, names) or names[0]
+            match = nearest_name(pattern, names) or names[0]
             raise ValueError(
                 f"trainable names {pattern!r}, but no parameter matches (one is {match!r})"
             )

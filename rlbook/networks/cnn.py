@@ -24,8 +24,8 @@ from rlbook.networks.mlp import (
     MLPPolicy,
     Normalizer,
     action_size,
+    apply_two_heads,
     initialise,
-    with_second_head,
 )
 from rlbook.networks.model_spec import Named, OwnNetwork
 from rlbook.networks.own_network import build_own_network
@@ -302,7 +302,7 @@ class FeaturePolicy(MLPPolicy):
             )
             return self.distributions(batch), value
         seen = self.actor.features(self.normalizer(batch.obs))  # the filters, once for both heads
-        output, value = with_second_head(self.actor.head, self.value_head, seen)
+        output, value = apply_two_heads(self.actor.head, self.value_head, seen)
         return self._distribution(output, batch.action_mask), value.squeeze(-1)
 
 

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlbook.networks.cnn import FeatureNetwork, value_filters
-from rlbook.networks.mlp import MLP, action_size, side_by_side
+from rlbook.networks.mlp import MLP, action_size, apply_networks
 from rlbook.networks.model_spec import Named
 
 
@@ -55,7 +55,7 @@ class Critics(nn.Module):
         networks = [cast(MLP, network) for network in self.networks]
         box = [] if self.discrete or action is None else [action]
         if self.filters is None:
-            q = torch.stack(side_by_side(networks, torch.cat([obs, *box], -1) if box else obs))
+            q = torch.stack(apply_networks(networks, torch.cat([obs, *box], -1) if box else obs))
         else:
             seen = [cast(FeatureNetwork, filters).features(obs) for filters in self.filters]
             inputs = [torch.cat([features, *box], -1) for features in seen] if box else seen

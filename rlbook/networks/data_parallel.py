@@ -144,10 +144,14 @@ def count_rows(batch: object) -> int:
 def take_rows(batch: R, rows: slice) -> R:
     """The given rows of a batch."""
     whole: Any = batch
-    return whole.each(operator.itemgetter(rows)) if isinstance(batch, Transitions) else whole[rows]
+    return (
+        whole.map_fields(operator.itemgetter(rows))
+        if isinstance(batch, Transitions)
+        else whole[rows]
+    )
 
 
-def by_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
+def map_rows(function: Callable[[R], Tensor], batch: R) -> Tensor:
     """Computes a function of each row of a batch, [B, ...], with each process computing its own
     rows; without gradients."""
     group = ProcessGroup.training
@@ -182,7 +186,7 @@ def log_prob_by_rows(policy: Policy, batch: Batch) -> Tensor:
     if ProcessGroup.training is None or not policy.splits:
         return policy.evaluate(batch, entropy=False)[0]
     with torch.no_grad():
-        return by_rows(lambda rows: policy.evaluate(rows, entropy=False)[0], batch)
+        return map_rows(lambda rows: policy.evaluate(rows, entropy=False)[0], batch)
 
 
 def act_on_rows(
@@ -196,7 +200,7 @@ def act_on_rows(
     program samples, the leader asks it for all of them."""
     group = ProcessGroup.training
     if group is not None and getattr(state, "remote", False):
-        *found, after = group.lead(
+        *found, after = group.run_on_leader(
             lambda: (*policy.act(obs, rng, state, action_mask), rng_state(rng))
         )
         set_rng_state(rng, after)

@@ -306,7 +306,7 @@ def _draw(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
     padding = -logits.shape[-1] % BLOCK
     weight = F.pad(shifted.double().exp_(), (0, padding)).unflatten(-1, (-1, BLOCK))  # [N, b, 512]
     in_block = weight.sum(-1)  # [N, b]
-    cumulative = _cumulate(in_block)
+    cumulative = _cumulative_sums(in_block)
     total = cumulative[:, -1]
     if uniform is None:
         action = logits.argmax(-1)
@@ -315,14 +315,14 @@ def _draw(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
         block = (cumulative <= threshold).sum(-1).clamp(max=in_block.shape[-1] - 1)
         inside = weight[each, block]  # [N, 512]
         before = (cumulative[each, block] - in_block[each, block])[:, None]
-        beyond = (before + _cumulate(inside) > threshold) & (inside > 0)
+        beyond = (before + _cumulative_sums(inside) > threshold) & (inside > 0)
         # rounded away: the last one that is possible
         last = (inside > 0).long().cumsum(-1).argmax(-1)
         action = block * BLOCK + torch.where(beyond.any(-1), beyond.long().argmax(-1), last)
     return action, (shifted[each, action] - total.log()).float()
 
 
-def _cumulate(x: Tensor) -> Tensor:
+def _cumulative_sums(x: Tensor) -> Tensor:
     """Cumulative sums of rows [N, M], as a product, which GPUs compute in the same order each
     time."""
     return x @ torch.ones(x.shape[-1], x.shape[-1], dtype=x.dtype, device=x.device).triu()

@@ -151,7 +151,7 @@ def model_errors(
         rows: stored steps in their order; of the oldest moment some environments may be missing.
     """
     first = len(rows.reward) % num_envs
-    rows = rows.each(lambda field: field[first:])
+    rows = rows.map_fields(lambda field: field[first:])
     actions = model.encode_action(rows.action)
     rolled = rollout_errors(model, rows, actions, num_envs, horizon)
     return one_step_errors(model, rows, actions) | rolled

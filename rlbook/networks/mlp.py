@@ -25,7 +25,7 @@ from rlbook.networks.distributions import (
     mode_categorical,
     sample_categorical,
 )
-from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+from rlbook.networks.policy import Policy, Unit, as_array, to_full_precision
 
 ACTIVATIONS = {
     "tanh": torch.tanh,
@@ -81,13 +81,13 @@ class MLP(nn.Module):
 
 
 @has_fast_form
-def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
+def apply_networks(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
     """The outputs [..., out] of several networks for the same input x [..., in]."""
     return [network(x) for network in networks]
 
 
 @has_fast_form
-def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
+def apply_two_heads(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """The network's output, and the output of a second head on its last hidden layer."""
     return network(x), head(network.hidden_features(x))
 
@@ -249,16 +249,16 @@ class MLPPolicy(Policy):
         """π(·|s), and V(s) if there is a critic, for the states of a batch."""
         obs, value = self.normalizer(batch.obs), None
         if self.value_head is not None:
-            output, value = with_second_head(self.actor, self.value_head, obs)
+            output, value = apply_two_heads(self.actor, self.value_head, obs)
         elif self.critic is not None:
-            output, value = side_by_side([self.actor, self.critic], obs)
+            output, value = apply_networks([self.actor, self.critic], obs)
         else:
             output = self.actor(obs)
         distribution = self._distribution(output, batch.action_mask)
         return distribution, None if value is None else value.squeeze(-1)
 
     def _distribution(self, output: Tensor, action_mask: Tensor | None = None) -> Distribution:
-        output = full_precision(output)
+        output = to_full_precision(output)
         if self.log_std is None:
             logits = output if self.temperature == 1.0 else output / self.temperature
             return Categorical(masked_logits(logits, action_mask))

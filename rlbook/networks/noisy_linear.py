@@ -72,16 +72,16 @@ class NoisyMLP(nn.Module):
         if rng is None:
             for layer in self.layers:
                 weights += [layer.weight, layer.bias]
-            return through(weights, x, self.activation)
+            return apply_layers(weights, x, self.activation)
         drawn = rng.standard_normal(sum(self.splits), dtype=np.float32)
         factors = torch.from_numpy(np.sign(drawn) * np.sqrt(np.abs(drawn))).to(x).split(self.splits)
         for number, layer in enumerate(self.layers):
             weights += layer.noisy_weights(factors[2 * number], factors[2 * number + 1])
-        return through(weights, x, self.activation)
+        return apply_layers(weights, x, self.activation)
 
 
 @has_fast_form
-def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
+def apply_layers(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
     """[..., in] → [..., out] through linear layers with an activation between them.
 
     Args:

@@ -201,7 +201,7 @@ class Adam:
     def _columns(self, groups: Sequence[Group], learning_rate: float) -> list[dict[str, Any]]:
         """The parameter groups passed to torch's optimiser: one for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
-        self.masters = [_master(p) for p in self.parameters]
+        self.masters = [_master_copy(p) for p in self.parameters]
         self._trained = [(id(p), p.dtype, p.device) for p in self.parameters]
         return [
             {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
@@ -341,7 +341,7 @@ REPLACED = (
 )
 
 
-def _master(parameter: nn.Parameter) -> Tensor:
+def _master_copy(parameter: nn.Parameter) -> Tensor:
     """The tensor that the optimiser updates: the parameter, or a float32 master copy of a 16-bit
     one."""
     dtype = torch.promote_types(parameter.dtype, torch.float32)

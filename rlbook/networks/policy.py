@@ -27,10 +27,10 @@ Unit = Literal["step", "episode", "sequence"]
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """A tensor as a NumPy array, detached and from any device; half precision becomes float32."""
-    return full_precision(tensor).cpu().numpy()
+    return to_full_precision(tensor).cpu().numpy()
 
 
-def full_precision(tensor: Tensor) -> Tensor:
+def to_full_precision(tensor: Tensor) -> Tensor:
     """Casts half precision to float32, so that probabilities are never computed in less."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
@@ -47,7 +47,7 @@ FROZEN = "frozen"
 def module_tensors(module: nn.Module) -> State:
     """The module's tensors by name; a tensor with several names (a tied output layer) appears under
     the first only."""
-    return dict(_once(module))
+    return dict(_unique_tensors(module))
 
 
 def saved_tensors(module: nn.Module) -> State:
@@ -55,7 +55,7 @@ def saved_tensors(module: nn.Module) -> State:
     module that is `rebuilt` from its `ModelSpec` stores only a digest of its frozen ones.
     """
     frozen = frozen_parameters(module)
-    state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
+    state: State = {name: tensor for name, tensor in _unique_tensors(module) if name not in frozen}
     if not frozen:
         return state
     return state | {FROZEN: digest(frozen) if getattr(module, "rebuilt", False) else Frozen(frozen)}
@@ -69,7 +69,7 @@ def load_saved(module: nn.Module, state: State) -> None:
     """
     kept = state.get(FROZEN, {})
     tensors = {name: value for name, value in state.items() if name != FROZEN}
-    needed = {name for name, _ in _once(module)}
+    needed = {name for name, _ in _unique_tensors(module)}
     if isinstance(kept, str):
         frozen = frozen_parameters(module)
         check_digest("the weights that are not trained", frozen, kept)
@@ -105,7 +105,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _unique_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The module's tensors, each only under the first of its names."""
     first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
     for name, tensor in module.state_dict().items():

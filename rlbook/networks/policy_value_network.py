@@ -8,7 +8,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlbook.networks.cnn import FeatureNetwork
-from rlbook.networks.mlp import MLP, with_second_head
+from rlbook.networks.mlp import MLP, apply_two_heads
 from rlbook.networks.model_spec import OwnNetwork
 
 
@@ -37,5 +37,5 @@ class PolicyValueNetwork(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[B, O] → [B, A], [B]."""
         obs = obs if self.filters is None else self.filters.features(obs)
-        logits, value = with_second_head(self.policy, self.judge, obs)
+        logits, value = apply_two_heads(self.policy, self.judge, obs)
         return logits, value.squeeze(-1)

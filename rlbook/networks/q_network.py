@@ -17,7 +17,7 @@ from rlbook.networks.cnn import value_filters
 from rlbook.networks.mlp import ACTIVATIONS, MLP
 from rlbook.networks.model_spec import Named
 from rlbook.networks.noisy_linear import NoisyMLP
-from rlbook.networks.policy import full_precision
+from rlbook.networks.policy import to_full_precision
 from rlbook.networks.values import ActionValue
 
 
@@ -88,17 +88,17 @@ class QNetwork(nn.Module):
 
     def log_prob(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
         """Log-probabilities of each action's atoms: [..., O] → [..., A, K]."""
-        return torch.log_softmax(full_precision(self._outputs(x, rng)), -1)
+        return torch.log_softmax(to_full_precision(self._outputs(x, rng)), -1)
 
     def _outputs(self, x: Tensor, rng: np.random.Generator | None) -> Tensor:
         x = x if self.filters is None else self.filters.features(x)
         if self.shared is not None:
-            x = ACTIVATIONS[self.activation](_through(self.shared, x, rng))
-        advantage = _through(self.advantage, x, rng)
+            x = ACTIVATIONS[self.activation](_apply(self.shared, x, rng))
+        advantage = _apply(self.advantage, x, rng)
         advantage = advantage.unflatten(-1, (self.num_actions, self.num_atoms))
         if self.value is None:
             return advantage
-        return dueling_action_values(_through(self.value, x, rng).unsqueeze(-2), advantage)
+        return dueling_action_values(_apply(self.value, x, rng).unsqueeze(-2), advantage)
 
     def heads(self) -> list[nn.Parameter]:
         """The parameters of the output layers."""
@@ -106,7 +106,7 @@ class QNetwork(nn.Module):
         return [parameter for stream in streams for parameter in stream.layers[-1].parameters()]
 
 
-def _through(layers: MLP | NoisyMLP, x: Tensor, rng: np.random.Generator | None) -> Tensor:
+def _apply(layers: MLP | NoisyMLP, x: Tensor, rng: np.random.Generator | None) -> Tensor:
     return layers(x) if isinstance(layers, MLP) else layers(x, rng)
 
 

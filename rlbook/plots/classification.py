@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from rlbook.evaluation.classification import Classification, Curve
-from rlbook.plots.colours import CURVES, GREY, fraction_rgb, ramp, readable_on
+from rlbook.plots.colours import CURVES, GREY, fraction_rgb, ramp, readable_ink
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
 
 
@@ -57,7 +57,7 @@ def _draw_confusion(axes: Axes, found: Classification, kinds: tuple[str, str]) -
         for column in range(2):
             colour = ramp(float(shares[row, column]))
             axes.fill_between([column, column + 1], row, row + 1, color=fraction_rgb(colour))
-            ink = fraction_rgb(readable_on(colour))
+            ink = fraction_rgb(readable_ink(colour))
             axes.text(
                 column + 0.5,
                 row + 0.5,

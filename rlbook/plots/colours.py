@@ -41,7 +41,7 @@ def mix_colours(first: Colour, second: Colour, fraction: float) -> Colour:
     return red, green, blue
 
 
-def readable_on(background: Colour) -> Colour:
+def readable_ink(background: Colour) -> Colour:
     """A readable text colour: ink on light colours, paper on dark ones."""
     red, green, blue = background
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER

@@ -17,7 +17,7 @@ from rlbook.functional.advantages import group_advantage
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.policy import as_array
-from rlbook.plots.colours import readable_on
+from rlbook.plots.colours import readable_ink
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 from rlbook.runs.inspection import advantage_meaning, advantages, play_round
 
@@ -179,7 +179,7 @@ def _token_text(
     shown = token.replace("\n", "\\n") or " "
     paper = advantage_paper(advantage, largest)
     coloured = terminal.paint(
-        f" {shown} ", ink=None if paper is None else readable_on(paper), paper=paper, bold=True
+        f" {shown} ", ink=None if paper is None else readable_ink(paper), paper=paper, bold=True
     )
     return (
         f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0').rjust(4))}"

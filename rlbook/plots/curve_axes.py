@@ -139,7 +139,7 @@ def _size(low: float, high: float) -> float:
     return max(high - low, abs(low), abs(high), 1e-6)
 
 
-def follow(
+def fit_axes(
     axes: Axes,
     curves: Sequence[DrawnCurve],
     evaluations: Sequence[Evaluations],

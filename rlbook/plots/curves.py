@@ -31,7 +31,7 @@ from rlbook.evaluation.comparison import env_name, labels, named_world, settings
 from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
-from rlbook.plots.curve_axes import DrawnCurve, Evaluations, follow, plain_ticks, tick_text
+from rlbook.plots.curve_axes import DrawnCurve, Evaluations, fit_axes, plain_ticks, tick_text
 from rlbook.plots.figure import (
     drawing,
     format_of,
@@ -430,7 +430,7 @@ def _draw_panel(axes: Axes, curves: list[Curve], smooth: int = 1) -> None:
         evaluations.append(_evaluations(group, colour))
     # a planner's value is discounted, the optimum is not
     optimum = None if planning else _draw_optimum(axes, curves[0])
-    follow(axes, shown, evaluations, optimum)
+    fit_axes(axes, shown, evaluations, optimum)
     lines = _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_title(
         curves[0].world + (_seeds(groups[0]) if _is_uniform(groups) else ""),
@@ -491,8 +491,8 @@ def _name_panel(axes: Axes, name: str, meaning: str = "") -> int:
 def _reference(curves: list[Curve]) -> str:
     """The reference of the value error, if one of the curves is an on-policy learner's, which
     learns the values of its own policy."""
-    own = dict.fromkeys(curve.algorithm for curve in curves if _on_policy(curve))
-    others = dict.fromkeys(curve.algorithm for curve in curves if not _on_policy(curve))
+    own = dict.fromkeys(curve.algorithm for curve in curves if _is_on_policy(curve))
+    others = dict.fromkeys(curve.algorithm for curve in curves if not _is_on_policy(curve))
     if not own:
         return ""
     if not others:
@@ -500,7 +500,7 @@ def _reference(curves: list[Curve]) -> str:
     return f"distance from V*; of {', '.join(own)} from V of its own policy"
 
 
-def _on_policy(curve: Curve) -> bool:
+def _is_on_policy(curve: Curve) -> bool:
     """Whether the values that the run learned are those of its own policy; see
     `ControlAgent.own_policy`."""
     if curve.algorithm not in ALGORITHMS or curve.settings.get("exploration") == "ucb":

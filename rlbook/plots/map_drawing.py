@@ -28,7 +28,7 @@ from rlbook.plots.colours import (
     fraction_rgb,
     mix_colours,
     ramp,
-    readable_on,
+    readable_ink,
 )
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.value_map import ValueMap, number, value_maps
@@ -231,7 +231,7 @@ def _draw_arrows(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
 
 def arrow_ink(ground: Colour, taken: bool) -> Colour:
     """The colour of an arrow on `ground`."""
-    ink = readable_on(ground)
+    ink = readable_ink(ground)
     return ink if taken else mix_colours(ink, ground, FAINT)
 
 
@@ -242,7 +242,7 @@ def _draw_words(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
         raised = (
             (0.14 if not chart.board.upward else -0.14) if chart.board.columns <= NUMBERED else 0.0
         )
-        ink = fraction_rgb(readable_on(colours[state]))
+        ink = fraction_rgb(readable_ink(colours[state]))
         text = chart.board.action_text(state, int(chart.policy[state]))
         axes.text(
             column,
@@ -259,7 +259,7 @@ def _draw_numbers(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
     lowered = (0.27 if (chart.policy >= 0).any() else 0.0) * (-1 if chart.board.upward else 1)
     for state in np.flatnonzero(chart.is_decision).tolist():
         row, column = divmod(state, chart.board.columns)
-        ink = fraction_rgb(readable_on(colours[state]))
+        ink = fraction_rgb(readable_ink(colours[state]))
         axes.text(
             column,
             row + lowered,
@@ -276,7 +276,7 @@ def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
     board = chart.board
     for state, text in enumerate(board.texts):
         row, column = divmod(state, board.columns)
-        ink = fraction_rgb(readable_on(colours[state]))
+        ink = fraction_rgb(readable_ink(colours[state]))
         bold: dict[str, Any] = words(
             color=ink, fontweight="bold", fontsize=(0.16 if board.decided[state] else 0.32) * points
         )

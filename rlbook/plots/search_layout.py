@@ -36,7 +36,7 @@ class Item:
     y: float = 0.0
 
 
-def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> list[Item]:
+def lay_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> list[Item]:
     """The layout of the most visited part of a tree; a parent comes before its children."""
     root = Item(0, -1)
     waiting, chosen, pushed = [(-found.simulations, 0, root)], [], 0
@@ -47,7 +47,7 @@ def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> lis
             item.parent.children.append(item)
         for child in _place_children(found, item, actions):
             pushed += 1
-            heappush(waiting, (-seen_of(found, child)[0], pushed, child))
+            heappush(waiting, (-item_statistics(found, child)[0], pushed, child))
     for item in chosen:
         item.children.sort(key=lambda child: (child.edge, child.node))
     _lay_out(root)
@@ -108,7 +108,7 @@ def _move(item: Item, shift: float) -> None:
         _move(child, shift)
 
 
-def seen_of(found: SearchTree, item: Item) -> tuple[int, float | None]:
+def item_statistics(found: SearchTree, item: Item) -> tuple[int, float | None]:
     """Visits and value of an item in a tree that may not have grown that far yet."""
     if item.edge >= 0:
         count = int(found.tree.count[item.edge])
@@ -134,7 +134,7 @@ def _is_terminal(found: SearchTree, node: int) -> bool:
 
 def value_range(found: SearchTree, items: list[Item]) -> tuple[float, float]:
     """The lowest and the highest value in the picture."""
-    values = [value for item in items if (value := seen_of(found, item)[1]) is not None]
+    values = [value for item in items if (value := item_statistics(found, item)[1]) is not None]
     return min(values, default=0.0), max(values, default=0.0)
 
 

@@ -23,7 +23,7 @@ from rlbook.interaction.action_masks import MaskReader
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.boards import boards_of
-from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_on
+from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_ink
 from rlbook.plots.figure import FONT, drawing, save_bytes
 from rlbook.plots.films.film import thin_stills
 from rlbook.plots.films.player_page import player_page
@@ -34,8 +34,8 @@ from rlbook.plots.search_layout import (
     Seen,
     fill,
     format_value,
-    laid_out,
-    seen_of,
+    item_statistics,
+    lay_out,
     size_of,
     value_range,
 )
@@ -79,7 +79,7 @@ def search_tree_svg(
         raise RequestError("this agent has not searched yet: let it act first")
     if path.suffix.lower() != ".svg":
         raise RequestError(f"the name of a search tree must end in .svg, got {str(path)!r}")
-    items = laid_out(tree, most, actions)
+    items = lay_out(tree, most, actions)
     return save_bytes(path, draw_tree(tree, items, value_range(tree, items)).encode())
 
 
@@ -120,13 +120,13 @@ def search_frames(
     rng = np.random.default_rng(seed)
     whole = agent.prepare(rng, random=random)
     agent.grow(whole, observation, simulations, rng)
-    items = laid_out(whole, most, actions)
+    items = lay_out(whole, most, actions)
     scale, rng = value_range(whole, items), np.random.default_rng(seed)
     found = agent.prepare(rng, random=random)
     frames: list[list[Seen]] = []
     for number in range(1, simulations + 1):
         agent.grow(found, observation, 1, rng)
-        frames.append([seen_of(found, item) for item in items])
+        frames.append([item_statistics(found, item) for item in items])
         if kind not in (".html", ".gif"):
             save_bytes(path / f"frame_{number:04}.svg", draw_tree(found, items, scale).encode())
     if kind == ".gif":
@@ -216,7 +216,7 @@ def draw_tree(found: SearchTree, items: list[Item], scale: tuple[float, float]) 
     place."""
     width, height = size_of(items)
     total = max(1, found.simulations)
-    numbers = {id(item): (index, *seen_of(found, item)) for index, item in enumerate(items)}
+    numbers = {id(item): (index, *item_statistics(found, item)) for index, item in enumerate(items)}
     lines = [_line(item, numbers[id(item)], total) for item in items if item.parent is not None]
     marks = [_mark(item, numbers[id(item)], scale) for item in items]
     return "\n".join(
@@ -266,7 +266,7 @@ def _mark(item: Item, numbers: tuple[int, int, float | None], scale: tuple[float
     return (
         f'<g id="m{index}" opacity="{int(visits > 0)}">{shape} fill="{_hex(ground)}"'
         f' stroke="{_hex(INK)}"/><text x="{x:.1f}" y="{y + 4:.1f}" font-size="11"'
-        f' fill="{_hex(readable_on(ground))}">{visits}</text><text x="{x:.1f}" y="{y + r + 12:.1f}"'
+        f' fill="{_hex(readable_ink(ground))}">{visits}</text><text x="{x:.1f}" y="{y + r + 12:.1f}"'
         f' font-size="10" fill="{_hex(INK)}" stroke="{_hex(PAPER)}" stroke-width="3"'
         f' paint-order="stroke">{format_value(value)}</text></g>'
     )
@@ -288,7 +288,7 @@ def _page(svg: str, items: list[Item], frames: list[list[Seen]], scale: tuple[fl
                     visits,
                     format_value(value),
                     _hex(fill(value, scale)),
-                    _hex(readable_on(fill(value, scale))),
+                    _hex(readable_ink(fill(value, scale))),
                 ]
                 for index, (visits, value) in enumerate(now)
                 if (visits, value) != before[index]

@@ -26,7 +26,7 @@ from rlbook.plots.colours import (
     Colour,
     mix_colours,
     ramp,
-    readable_on,
+    readable_ink,
 )
 from rlbook.plots.value_map import ValueMap, number
 
@@ -265,7 +265,7 @@ def _paint_map(
         return terminal.paint(text, ink=INK, paper=INK)
     if chart.is_decision[state]:
         paper = terminal.ramp(float(shares[state]))
-        return terminal.paint(text, ink=readable_on(paper), paper=paper)
+        return terminal.paint(text, ink=readable_ink(paper), paper=paper)
     mark = chart.board.texts[state]
     return (
         terminal.paint(text, ink=PAPER, paper=RED if mark in HOLES else GREEN, bold=True)

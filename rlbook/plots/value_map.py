@@ -104,14 +104,14 @@ def value_maps(
         if env is None:
             raise RequestError("an agent does not determine which environment to draw; give env")
         recipe = EnvRecipe.from_env(env)
-        return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
+        return board_maps(boards_of(recipe), target, recipe, type(target).__name__)
     run = (
         target
         if isinstance(target, Run)
         else load(target, checkpoint=checkpoint, allow_import=allow_import)
     )
     recipe = run.request.recipe if env is None else EnvRecipe.from_env(env)
-    return maps_on(
+    return board_maps(
         boards_of(recipe, steps=run.steps if env is None else None),
         run.agent,
         recipe,
@@ -119,7 +119,7 @@ def value_maps(
     )
 
 
-def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> list[ValueMap]:
+def board_maps(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> list[ValueMap]:
     """The agent's current value maps; see `value_maps`.
 
     Args:
@@ -140,7 +140,7 @@ def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> 
     )
     title = f"{name} on {recipe.name}" + (f" ({arguments})" if 0 < len(arguments) <= 32 else "")
     return [
-        _map_on(board, agent, recipe, f"{title}, {board.title}" if board.title else title)
+        _board_map(board, agent, recipe, f"{title}, {board.title}" if board.title else title)
         for board in boards
     ]
 
@@ -155,7 +155,7 @@ def _estimates(board: Board, values: np.ndarray, title: str) -> ValueMap:
     return ValueMap(board, values.astype(float), chosen, best[:, None], ESTIMATES, title)
 
 
-def _map_on(board: Board, agent: Agent, recipe: EnvRecipe, title: str) -> ValueMap:
+def _board_map(board: Board, agent: Agent, recipe: EnvRecipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     if own and not np.isfinite(np.concatenate(own)[board.decided]).all():

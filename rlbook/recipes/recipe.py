@@ -37,7 +37,7 @@ from rlbook.recipes.recipe_file import (
     merge_arguments,
     parse_recipe,
     set_value,
-    short,
+    shorten_repr,
 )
 from rlbook.runs.options import NAMES
 from rlbook.runs.request import Request
@@ -86,7 +86,7 @@ class Stage:
     about: str
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_stages(self) -> tuple[str, ...]:
         """The earlier stages that it refers to, each once."""
         return tuple(dict.fromkeys(_stage_names([self.what, self.arguments])))
 
@@ -320,14 +320,14 @@ class Recipe:
             or len(kinds := [kind for kind in KINDS if kind in value]) != 1
         ):
             raise RequestError(
-                f"stage {name} must say one of {', '.join(KINDS)}, got {short(value)}"
+                f"stage {name} must say one of {', '.join(KINDS)}, got {shorten_repr(value)}"
             )
         kind, rest = kinds[0], {str(key): item for key, item in value.items()}
         what, about = rest.pop(kind), str(rest.pop("about", ""))
         if kind == "export":
             if not isinstance(what, Mapping) or set(what) != {"stage"}:
                 raise RequestError(
-                    f"stage {name}: export must be {{stage: NAME}}, got {short(what)}"
+                    f"stage {name}: export must be {{stage: NAME}}, got {shorten_repr(what)}"
                 )
             wrong = next((key for key in rest if key not in ("merge", "checkpoint")), None)
             if wrong is not None:
@@ -335,7 +335,7 @@ class Recipe:
                     f"stage {name}: export has no option {wrong!r} (it has: merge, checkpoint)"
                 )
         elif not isinstance(what, str):
-            raise RequestError(f"stage {name}: {kind} must be a name, got {short(what)}")
+            raise RequestError(f"stage {name}: {kind} must be a name, got {shorten_repr(what)}")
         if kind == "make" and not re.fullmatch(r"[\w-][\w.-]*", str(rest.get("file", DATA))):
             raise RequestError(
                 f"stage {name}: file must be a file name without folders, got {rest['file']!r}"
@@ -351,13 +351,13 @@ class Recipe:
     def _measure(self, name: str, value: object) -> Measure:
         if not isinstance(value, Mapping):
             raise RequestError(
-                f"measure {name} must be a mapping, such as {{episodes: 100}}, got {short(value)}"
+                f"measure {name} must be a mapping, such as {{episodes: 100}}, got {shorten_repr(value)}"
             )
         rest = {str(key): item for key, item in value.items()}
         stages, call = rest.pop("stages", None), rest.pop("call", None)
         if stages is not None and not (isinstance(stages, list) and stages):
             raise RequestError(
-                f"measure {name}: stages must be a list of names, got {short(stages)}"
+                f"measure {name}: stages must be a list of names, got {shorten_repr(stages)}"
             )
         value = rest.pop("value", "returns")
         return Measure(
@@ -369,7 +369,7 @@ class Recipe:
         the wrong kind."""
         earlier: dict[str, Stage] = {}
         for stage in self.stages:
-            for name in stage.needs:
+            for name in stage.required_stages:
                 if name not in earlier:
                     hint = did_you_mean(name, earlier)
                     raise RequestError(

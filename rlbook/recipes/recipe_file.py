@@ -65,7 +65,7 @@ def parse_recipe(path: Path) -> Tree:
     for key in ("defaults", "measure"):
         if not isinstance(tree.get(key) or {}, dict):
             raise RequestError(
-                f"the recipe {path}: {key} must be a mapping, got {short(tree[key])}"
+                f"the recipe {path}: {key} must be a mapping, got {shorten_repr(tree[key])}"
             )
     return {"title": path.stem} | tree
 
@@ -128,6 +128,6 @@ def limit(tree: Tree, max_samples: int) -> None:
         stage["max_samples"] = max_samples
 
 
-def short(value: object) -> str:
+def shorten_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

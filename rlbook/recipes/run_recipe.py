@@ -209,16 +209,16 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
         else:
             trust = {"allow_import": True} if recipe.trusted and "env" in arguments else {}
             result = rlbook.evaluate(run, **{"seed": 0} | arguments | trust)
-            found = _of_evaluation(result, measure.value)
+            found = _evaluation_array(result, measure.value)
     except RequestError as error:
         raise RequestError(f"{where}: {error}") from None
     return np.asarray(found, dtype=np.float64).ravel().tolist()
 
 
-def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
+def _evaluation_array(result: rlbook.Evaluation, name: str) -> object:
     """An array of an evaluation by its name; if a prompt has several completions, their mean."""
     named = (
-        result.by_prompt()
+        result.prompt_means()
         if isinstance(result, SampledEvaluation)
         else {
             "returns": result.mean_by_prompt(result.returns),
@@ -279,7 +279,7 @@ def _difference(held: object, asked: object, way: str = "") -> str:
 
 def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
     """Raises RequestError if a stage that this one needs is not finished."""
-    wanted = [*stage.needs, *_needed_to_measure(recipe, stage)]
+    wanted = [*stage.required_stages, *_needed_to_measure(recipe, stage)]
     missing = [
         name for name in dict.fromkeys(wanted) if not _outcome(folder, recipe.stage(name)).finished
     ]
@@ -298,7 +298,7 @@ def _needed_to_measure(recipe: Recipe, stage: Stage) -> Sequence[str]:
     return [
         name
         for item in asked
-        for name in Stage(stage.name, "train", "", item.arguments, "").needs
+        for name in Stage(stage.name, "train", "", item.arguments, "").required_stages
         if name != stage.name
     ]
 
@@ -311,12 +311,14 @@ def _describe_stage(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any
         "stage": stage.name,
         "kind": stage.kind,
         "about": stage.about,
-        "needs": list(stage.needs),
+        "needs": list(stage.required_stages),
     }
     facts["state"] = "finished" if found.finished else "begun" if begun else "to do"
     if stage.kind != "train":
         return facts | {
-            "what": stage.what if stage.kind == "make" else f"the model of {stage.needs[0]}"
+            "what": stage.what
+            if stage.kind == "make"
+            else f"the model of {stage.required_stages[0]}"
         }
     request = recipe.request(stage, folder)
     budget = {name: value for name, value in vars(request.budget).items() if value is not None}

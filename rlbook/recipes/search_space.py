@@ -21,7 +21,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Cosine, Exponential, Inverse, Linear, Schedule
 from rlbook.hyperparameters import field_names, kinds
 from rlbook.registry import name_of
-from rlbook.runs.other_libraries import no_hyperparameter
+from rlbook.runs.other_libraries import unknown_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 Plain = bool | int | float | str | None
@@ -132,11 +132,11 @@ def search_space(
         RequestError: an unknown or a fixed name, a range that is not allowed, or nothing to search.
     """
     space: dict[str, Range] = {}
-    for word in search or usual_names(agent, config, fixed):
+    for word in search or default_names(agent, config, fixed):
         name, given, text = word.partition("=")
         name = name.strip().removeprefix("--").replace("-", "_")
         if name not in field_names(type(config)):
-            raise RequestError(f"search: {no_hyperparameter(agent, name)}")
+            raise RequestError(f"search: {unknown_hyperparameter(agent, name)}")
         if name in space:
             raise RequestError(f"search names {name} twice")
         if name in fixed:
@@ -147,7 +147,7 @@ def search_space(
     return space
 
 
-def usual_names(agent: type[Agent], config: object, fixed: Collection[str] = ()) -> list[str]:
+def default_names(agent: type[Agent], config: object, fixed: Collection[str] = ()) -> list[str]:
     """The hyper-parameters searched by default; for an algorithm that has none of the usual ones,
     the first of its own whose range can be derived.
 
@@ -160,9 +160,9 @@ def usual_names(agent: type[Agent], config: object, fixed: Collection[str] = ())
         found = _derive_range(name, config) if name not in fixed else None
         if found is not None and all(
             _fits(config, {name: end, other: far})
-            for end in _ends(found)
+            for end in _extremes(found)
             for other, range_ in space.items()
-            for far in _ends(range_)
+            for far in _extremes(range_)
         ):
             space[name] = found
     if not space:
@@ -258,7 +258,7 @@ def _derive_range(name: str, config: object) -> Range | None:
         return Choices(values) if len(values) > 1 else None
     if found is None or not isinstance(held, int | float):
         return None
-    first, last = _ends(found)
+    first, last = _extremes(found)
     low = found.low if _fits(config, {name: first}) else held
     high = found.high if _fits(config, {name: last}) else held
     return dataclasses.replace(found, low=low, high=high) if low < high else None
@@ -373,7 +373,7 @@ def _parse_value(text: str, held: object) -> Plain:
 
 def _check(name: str, found: Range, config: object) -> None:
     """Raises RequestError if the config does not allow a value of the range."""
-    for end in _ends(found):
+    for end in _extremes(found):
         try:
             _with_values(config, {name: end})
         except ValueError as error:
@@ -397,7 +397,7 @@ def _with_values(config: object, values: Mapping[str, Plain]) -> object:
     return dataclasses.replace(config, **fitted)  # type: ignore[type-var]
 
 
-def _ends(found: Range) -> tuple[Plain, ...]:
+def _extremes(found: Range) -> tuple[Plain, ...]:
     """All choices, or the lowest and the highest number."""
     if isinstance(found, Choices):
         return found.values

@@ -229,7 +229,7 @@ def search_hyperparameters(
 ) -> Tuning:
     """Runs the unfinished part of a search; arguments and errors as for `tune`."""
     folder, trials = Path(out), whole_number("trials", trials, 1, MOST)
-    fresh = fresh_of(plan, whole_number("fresh_seeds", fresh_seeds, 0, MOST))
+    fresh = next_fresh_seeds(plan, whole_number("fresh_seeds", fresh_seeds, 0, MOST))
     crew = _Crew(folder, whole_number("jobs", jobs, 1, MOST), cluster, allow_import)
     import_optuna()
     if cluster is not None:  # is it there? before anything is written
@@ -260,7 +260,7 @@ def begin_search(plan: TuningPlan, folder: Path) -> None:
         raise RequestError(str(error).removesuffix(".")) from error
 
 
-def fresh_of(plan: TuningPlan, count: int) -> list[int]:
+def next_fresh_seeds(plan: TuningPlan, count: int) -> list[int]:
     """The fresh seeds, which had no part in choosing: from the next multiple of 10 on."""
     first = -(-(plan.seeds[-1] + 1) // BLOCK) * BLOCK
     return list(range(first, first + count))

@@ -145,7 +145,7 @@ def record_episodes(
     player = Player(agent, explore=explore)
     act: Callable[..., Any] = player.act
     if epsilon > 0.0:
-        act = _sometimes_random(
+        act = _randomize(
             act,
             adaptation.action_space,
             epsilon,
@@ -168,7 +168,7 @@ def record_episodes(
             yield episode
 
 
-def _sometimes_random(
+def _randomize(
     act: Callable[..., Any],
     actions: spaces.Space,
     epsilon: float,
@@ -284,7 +284,7 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     rng = rng_for(request.seed, "pairs")
     answers = getattr(env.unwrapped, "answers", None)
     if answers is not None:
-        return far_pairs(answers(), rng)
+        return mismatched_pairs(answers(), rng)
     return rank_pairs(random_walks(request, env, until_they_differ=True), rng)
 
 
@@ -300,7 +300,7 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
     size, answers = request.config.candidates, getattr(env.unwrapped, "answers", None)
     if answers is None:
         return group_episodes(random_walks(request, env), size)
-    return far_groups(answers(), size, rng_for(request.seed, "pairs"))
+    return mismatched_groups(answers(), size, rng_for(request.seed, "pairs"))
 
 
 def group_episodes(data: Episodes, size: int) -> Groups:
@@ -315,7 +315,7 @@ def group_episodes(data: Episodes, size: int) -> Groups:
         ) from None
 
 
-def far_groups(
+def mismatched_groups(
     answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size: int, rng: np.random.Generator
 ) -> Groups:
     """Each prompt [L] with its reference answer [T] (score 1) and `size` - 1 answers to other
@@ -377,7 +377,7 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
         ) from None
 
 
-def far_pairs(
+def mismatched_pairs(
     answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], rng: np.random.Generator
 ) -> Pairs:
     """Each prompt [L] with its reference answer [T], preferred to the answer to another prompt

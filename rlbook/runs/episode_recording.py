@@ -71,7 +71,7 @@ def record(
         folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     ):
         raise RequestError(f"{out} exists already; name a new folder")
-    agent, recipe, name = _acting(source, policy, seed, checkpoint, allow_import, env_kwargs)
+    agent, recipe, name = _acting_agent(source, policy, seed, checkpoint, allow_import, env_kwargs)
     returns: list[float] = []
 
     def play() -> Iterator[Recorded]:
@@ -163,7 +163,7 @@ def record_examples(
     return facts
 
 
-def _acting(
+def _acting_agent(
     source: str | Path | Run,
     policy: str | None,
     seed: int,

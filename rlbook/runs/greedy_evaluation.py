@@ -31,7 +31,7 @@ def short_evaluation_note(episodes: int) -> str:
     )
 
 
-def affordable(episodes: int, length: float, effort: int) -> int:
+def affordable_episodes(episodes: int, length: float, effort: int) -> int:
     """How many of the `episodes` an evaluation during training plays.
 
     Args:
@@ -43,7 +43,9 @@ def affordable(episodes: int, length: float, effort: int) -> int:
     return episodes if episodes * length <= most else min(episodes, max(FEWEST, int(most / length)))
 
 
-def usual_length(finished: Sequence[Episode], reports: Sequence[Mapping[str, Any]]) -> float | None:
+def typical_length(
+    finished: Sequence[Episode], reports: Sequence[Mapping[str, Any]]
+) -> float | None:
     """The mean length of the training episodes that ended since the last report (`finished`), or
     else that of the last report with one, in environment steps. None if no episode has ended yet.
     """
@@ -87,7 +89,9 @@ def evaluation_metrics(
     if not agent.seeks_return or not agent.plays():
         return found
     wanted = request.eval_episodes
-    episodes = wanted if length is None or effort is None else affordable(wanted, length, effort)
+    episodes = (
+        wanted if length is None or effort is None else affordable_episodes(wanted, length, effort)
+    )
     try:
         result = play(
             agent,

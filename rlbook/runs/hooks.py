@@ -40,21 +40,21 @@ def modifications(agent: Agent) -> list[str]:
     attributes."""
     if "torch" not in sys.modules:  # tables do without
         return []
-    from rlbook.fast.modules import hooks_everywhere
+    from rlbook.fast.modules import has_global_hooks
 
-    found = ["a hook on all modules"] if hooks_everywhere() else []
+    found = ["a hook on all modules"] if has_global_hooks() else []
     for path, module in _networks(agent, "", DEEP, set()):
-        found += [f"{what} on {path}" for what in _inside(module)]
+        found += [f"{what} on {path}" for what in _module_changes(module)]
     return list(dict.fromkeys(found))
 
 
-def in_words(found: list[str]) -> str:
+def join_descriptions(found: list[str]) -> str:
     """The first three descriptions, and the number of the others."""
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
 
 
-def _inside(module: nn.Module) -> Iterator[str]:
+def _module_changes(module: nn.Module) -> Iterator[str]:
     content = vars(module)
     yield from (what for name, what in KINDS.items() if content.get(name))
     if "parametrizations" in module._modules:

@@ -96,7 +96,7 @@ class Inspector:
         self.agent, self.seed = check_inspectable(agent), request.seed
         self.samples = self.agent.group_size if self.agent.group_size > 1 else SAMPLES
         self.starts = [start for start in range(prompts) for _ in range(self.samples)]
-        held_out = request.recipe.on_held_out()
+        held_out = request.recipe.for_held_out_prompts()
         asked = dataclasses.replace(request, recipe=held_out).with_options(
             num_envs=len(self.starts), workers=None
         )

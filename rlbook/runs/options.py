@@ -125,7 +125,7 @@ class RunOptions:
                 raise RequestError(f"{name} must be true or false, got {getattr(self, name)!r}")
         for name in RETURNS:
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _finite(name, value))
+                object.__setattr__(self, name, _finite_number(name, value))
         if self.exploration_bonus not in (None, *BONUSES):
             raise RequestError(
                 f"exploration_bonus must be one of {', '.join(BONUSES)}, got"
@@ -191,7 +191,7 @@ def budgets_of(options: RunOptions) -> dict[str, int]:
     return {name: value for name in BUDGETS if (value := getattr(options, name)) is not None}
 
 
-def _finite(name: str, value: object) -> float:
+def _finite_number(name: str, value: object) -> float:
     """The value as a float. Raises RequestError where it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise RequestError(f"{name} must be a finite number, got {value!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlbook.agent import Agent
-from rlbook.checks import names_or_help, synonyms, tell
+from rlbook.checks import name_hint, names_or_help, synonyms
 from rlbook.hyperparameters import field_names
 from rlbook.registry import name_of
 
@@ -244,10 +244,10 @@ def hint_of(name: str, known: Iterable[str], algorithm: str | None = None) -> st
         known: what there is, as it would be typed.
         algorithm: the one that is to be trained.
     """
-    return tell(name, OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING, known)
+    return name_hint(name, OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING, known)
 
 
-def no_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()) -> str:
+def unknown_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()) -> str:
     """The sentence for a hyper-parameter that an algorithm does not have.
 
     Args:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlbook.errors import in_notebook, message_stream
+from rlbook.errors import message_stream, runs_in_notebook
 from rlbook.runs.run_state import RunState
 
 Report = Callable[[RunState], None]
@@ -26,14 +26,14 @@ def is_quiet(quiet: bool | None) -> bool:
     not if the environment variable RLBOOK_QUIET is set."""
     if quiet is not None:
         return quiet
-    return not in_notebook() or os.environ.get("RLBOOK_QUIET", "") not in ("", "0")
+    return not runs_in_notebook() or os.environ.get("RLBOOK_QUIET", "") not in ("", "0")
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Report]:
     """Yields a function to call after each report; it shows progress, return, speed and remaining
     time on standard error, or in a notebook's cell."""
-    display = _NotebookBar() if in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
+    display = _NotebookBar() if runs_in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield display
     finally:
@@ -119,7 +119,11 @@ class _Bar:
         self._say(run)
         mean = recent_return(run)
         head = "" if mean is None else f"return {mean:.2f} "
-        tail = "" if total is None else f" {_short(min(done, total))} of {_short(total)} {unit}"
+        tail = (
+            ""
+            if total is None
+            else f" {_format_count(min(done, total))} of {_format_count(total)} {unit}"
+        )
         self.bar.bar_format = bar_format(head, tail, total is not None, columns())
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
@@ -187,7 +191,7 @@ def bar_format(head: str, tail: str, ends: bool, width: int) -> str:
     )
 
 
-def _short(count: int) -> str:
+def _format_count(count: int) -> str:
     """A count in at most five characters: 500, 1234, 12.5k, 123k, 1.23M, 2M."""
     if count < 1_000 or (count < 10_000 and count % 100):
         return str(count)

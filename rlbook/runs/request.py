@@ -43,7 +43,7 @@ from rlbook.runs.options import (
     budgets_of,
     refuse_narrowed,
 )
-from rlbook.runs.other_libraries import no_hyperparameter
+from rlbook.runs.other_libraries import unknown_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
@@ -103,13 +103,13 @@ class Request:
         _check_names("env_kwargs", env_kwargs or {})
         folder, spec = split_model(asked.model)
         spec = spec.import_network(allow_import=allow_import)
-        asked = _one_device(asked, spec)
+        asked = _merge_device(asked, spec)
         # its tokenizer decides what the environment shows, so the environment is told
         if folder is not None:
             env_kwargs = {**(env_kwargs or {}), "model": folder}
         recipe = EnvRecipe.from_env(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
-        settings = preset(agent, recipe.name) | _for_size(recipe, spec, agent)
+        settings = preset(agent, recipe.name) | _large_model_preset(recipe, spec, agent)
         if asked.sampler is not None and "importance_cap" in field_names(agent.Config):
             settings["importance_cap"] = SAMPLER_CAP
         held = {name: settings.pop(name) for name in NAMES if name in settings}
@@ -231,7 +231,7 @@ class Request:
         """Raises RequestError unless a run can be continued as it was started: algorithm,
         environment and each of `names` (options, hyper-parameters, `env_kwargs`) must equal what is
         `held` in its folder."""
-        mine, theirs = self._flat(), held._flat()
+        mine, theirs = self._flat_fields(), held._flat_fields()
         for name in ("algorithm", "env", *names):
             if name not in UNWRITTEN and mine.get(name) != theirs.get(name):
                 larger = (
@@ -242,7 +242,7 @@ class Request:
                     f" {mine.get(name)}{larger if name in BUDGETS else ''}"
                 )
 
-    def _flat(self) -> dict[str, Any]:
+    def _flat_fields(self) -> dict[str, Any]:
         named = {"algorithm": self.algorithm, "env": self.recipe.name}
         model = [
             str(part)
@@ -404,7 +404,7 @@ def split_model(model: object) -> tuple[str | None, ModelSpec]:
     return spec.folder, dataclasses.replace(spec, folder=None)
 
 
-def _for_size(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
+def _large_model_preset(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
     """The preset for a large language model, which takes precedence over that of the
     environment."""
     folder = recipe.kwargs.get("model")
@@ -415,7 +415,7 @@ def _for_size(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[st
     return size_preset(folder, spec, agent)
 
 
-def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
+def _merge_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
     """The options with the model's device moved to their own `device`; the model keeps its
     remaining fields, if any."""
     if spec.device is not None and asked.device not in (None, spec.device):
@@ -592,7 +592,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
         if key not in names:
             refuse_narrowed(algorithm, key)
             refuse_foreign(algorithm, key)
-            raise RequestError(no_hyperparameter(agent, key, (*NAMES, *BESIDE_OPTIONS)))
+            raise RequestError(unknown_hyperparameter(agent, key, (*NAMES, *BESIDE_OPTIONS)))
     with request_errors(kinds=(ValueError, TypeError)):
         return agent.Config(
             **{

@@ -22,7 +22,7 @@ from rlbook.errors import RequestError, message_stream
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.process_group import process_group
-from rlbook.interaction.threads import repeatable, use_one_thread
+from rlbook.interaction.threads import deterministic_kernels, use_one_thread
 from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.options import RunOptions, budgets_of
@@ -39,7 +39,7 @@ from rlbook.runs.processes.parallel import check_parallel
 from rlbook.runs.progress import done_and_total, is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
-from rlbook.runs.run_tokenizer import with_tokenizer, write_tokenizer
+from rlbook.runs.run_tokenizer import add_tokenizer, write_tokenizer
 from rlbook.runs.run_views import RunViews
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
@@ -81,7 +81,7 @@ class Run(RunViews):
         self.group = process_group()
         """The processes that train it together; None if this is the only one."""
         own = GlobalGenerators(request.seed)
-        with use_one_thread(), own.in_place():
+        with use_one_thread(), own.swap_states():
             agent, source, notes = set_up(request, partial(_agent_in, request), workers)
         super().__init__(request, agent, source, notes, workers, own)
         self._is_training = False
@@ -146,8 +146,8 @@ class Run(RunViews):
         if self.group is None:
             self._claim(folder)
             return
-        self.group.lead(partial(self._claim, folder))
-        self.written_elsewhere = not self.group.leads
+        self.group.run_on_leader(partial(self._claim, folder))
+        self.written_elsewhere = not self.group.is_leader
 
     def _claim(self, folder: Path) -> None:
         request, rows = self.request, self.request.options.data
@@ -204,22 +204,22 @@ class Run(RunViews):
         """
         self._check_idle()
         self._untouched = False
-        follows = self.group is not None and not self.group.leads
+        follows = self.group is not None and not self.group.is_leader
         start, shown = time.monotonic(), not is_quiet(quiet) and not follows
         with contextlib.ExitStack() as stack:
             stack.callback(setattr, self, "_is_training", False)
             self._is_training = True
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())
-            stack.enter_context(self._globals.in_place())
-            stack.enter_context(repeatable(device_of(self.request.options.device)))
+            stack.enter_context(self._globals.swap_states())
+            stack.enter_context(deterministic_kernels(device_of(self.request.options.device)))
             if self.folder is not None:
                 stack.enter_context(lock_folder(self.folder))
                 with report_disk_errors(self.folder):
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
-                    self._recorder = self._opened_record(stack)
+                    self._recorder = self._open_record(stack)
             if self.group is not None:
                 stack.enter_context(self.group.train_together())
             if shown:
@@ -233,13 +233,13 @@ class Run(RunViews):
             except Interrupted as stop:
                 self.write_checkpoint()
                 stop.run = self
-                stop.add_note(self._how_to_go_on())
+                stop.add_note(self._resume_hint())
                 raise
         if shown:
             print(f"{self.summary()}; {time.monotonic() - start:.1f} s", file=message_stream())
         return self
 
-    def _how_to_go_on(self) -> str:
+    def _resume_hint(self) -> str:
         """The command that continues after an interruption."""
         done, total, unit = done_and_total(self)
         stopped = f"stopped at {done:,} {unit}" + ("" if total is None else f" of {total:,}")
@@ -358,7 +358,7 @@ class Run(RunViews):
             self.request, self.folder, self._sealed, self._log, self.reports.best = before
             del ended[told:]
 
-    def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
+    def _open_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
         """The recorder of the policy's actions, if that is requested or was started."""
         assert self.folder is not None
         if not self.request.options.inspect and not (self.folder / "tokens.jsonl").exists():
@@ -450,7 +450,7 @@ class Run(RunViews):
         step, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(step, state, source=True)
         if self.group is not None:
-            self._follow(self.folder)
+            self._follow_leader(self.folder)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.explicit_options():
             self._extend(budget, schedules)
@@ -459,12 +459,12 @@ class Run(RunViews):
         )
         return self.complete(hooks, quiet=quiet, restored=state)
 
-    def _follow(self, folder: Path) -> None:
+    def _follow_leader(self, folder: Path) -> None:
         """Among several processes that have read a checkpoint, leaves the folder to the leader; the
         log is truncated at the checkpoint for all of them."""
         assert self.group is not None
         self.group.exchange_signals()  # all have read it
-        if self.group.leads:
+        if self.group.is_leader:
             return
         self.folder, self.written_elsewhere = None, True
         self.metrics = [report for report in self.metrics if report["step"] <= self.steps]
@@ -599,7 +599,7 @@ def _restore_run(
     folder: Path, request: Request, sealed: Any, step: int, state: Any, *, any_env: bool = False
 ) -> Run:
     """The run of a folder at a checkpoint; `any_env` as for `RunState._restore`."""
-    run = Run(with_tokenizer(folder, request))
+    run = Run(add_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed
     run._restore(step, state, source=False, any_env=any_env)
     run._read_log()

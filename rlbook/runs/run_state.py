@@ -13,7 +13,7 @@ from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.vector_envs.vector import UNSCORED
 from rlbook.interaction.vector_envs.workers import Workers
-from rlbook.runs.hooks import in_words, modifications
+from rlbook.runs.hooks import join_descriptions, modifications
 from rlbook.runs.processes.interrupts import Interrupts
 from rlbook.runs.request import Request
 from rlbook.runs.sources import EnvironmentSource, Source
@@ -182,7 +182,7 @@ class RunState:
         if found:
             self._modified = list(dict.fromkeys([*self._modified, *found]))
             changes = "which changes what is computed; no checkpoint keeps that"
-            self._add_note(f"trained with {in_words(found)}, {changes}")
+            self._add_note(f"trained with {join_descriptions(found)}, {changes}")
 
     def _state(self, log: MetricsLog) -> State:
         """The state of the agent and of its data source, and what was collected since the last
@@ -219,9 +219,9 @@ class RunState:
             self.reports.best = report["best"]
             self._modified = list(report.get("modified", []))
             if self._modified:
-                found = in_words(self._modified)
+                found = join_descriptions(self._modified)
                 self._add_note(f"until step {step} trained with {found}; no checkpoint keeps that")
-            with self._globals.in_place():  # where replayed episodes may leave them
+            with self._globals.swap_states():  # where replayed episodes may leave them
                 restore = self._source.load_state_dict if source else self._source.load_counts
                 restore(state["source"])
             self.agent.progress = self._source.progress(self.request.budget)

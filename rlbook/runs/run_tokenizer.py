@@ -33,7 +33,7 @@ def write_tokenizer(folder: Path, request: Request) -> None:
         replace_file(folder / FILE, chosen)
 
 
-def with_tokenizer(folder: Path, request: Request) -> Request:
+def add_tokenizer(folder: Path, request: Request) -> Request:
     """The request with the tokenizer of its run's folder.
 
     Raises:

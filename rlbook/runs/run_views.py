@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
 from rlbook.ascii_signs import printable
-from rlbook.checks import as_path, check_arguments, tell
-from rlbook.errors import RequestError, UnknownName, in_notebook
+from rlbook.checks import as_path, check_arguments, name_hint
+from rlbook.errors import RequestError, UnknownName, runs_in_notebook
 from rlbook.runs.other_libraries import OF_A_RUN
 from rlbook.runs.run_state import RunState
 
@@ -39,7 +39,7 @@ class RunViews(RunState):
         if hasattr(type(self), name):  # a property, inside which an attribute is missing
             return object.__getattribute__(self, name)
         public = [known for known in dir(type(self)) if not known.startswith("_")]
-        hint = "" if name.startswith("_") else tell(name, OF_A_RUN, public)
+        hint = "" if name.startswith("_") else name_hint(name, OF_A_RUN, public)
         raise UnknownName(f"a run has no {name!r}{hint}")
 
     @check_arguments("run.predict(observation)")
@@ -66,9 +66,9 @@ class RunViews(RunState):
                 action_mask=action_mask,
             )
         except WrongObservation as error:
-            raise WrongObservation(f"{error}{self._where_seen(observation)}") from None
+            raise WrongObservation(f"{error}{self._space_hint(observation)}") from None
 
-    def _where_seen(self, observation: Elements) -> str:
+    def _space_hint(self, observation: Elements) -> str:
         """The end of the message about an observation in gymnasium's form, if the agent sees a
         different one."""
         from rlbook.envs.space_batches import is_batch
@@ -136,7 +136,7 @@ class RunViews(RunState):
             )
         gif = None if gif is None else as_path("gif", gif)
         plots = _package().plots
-        if gif is None and render_mode is None and in_notebook() and not self._writes_texts():
+        if gif is None and render_mode is None and runs_in_notebook() and not self._writes_texts():
             return plots.film_in_cell(self, episodes=episodes or 1, seed=seed, env=env)
         return plots.watch(self, gif, episodes, seed, env=env, render_mode=render_mode)
 

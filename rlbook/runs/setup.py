@@ -176,7 +176,7 @@ def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The agent's training environment; its rewards come from `model`, if given, and are clipped if
     requested."""
-    env = _paid_environment(request, model, workers)
+    env = _rewarded_environment(request, model, workers)
     if not request.options.reward_clip:
         return env
     if isinstance(env, AdaptedEnv):
@@ -184,7 +184,9 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
     return AdaptedVectorEnv(ClippedVectorEnv(env.env), env.adaptation)
 
 
-def _paid_environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
+def _rewarded_environment(
+    request: Request, model: Agent | None, workers: Workers | None
+) -> Adapted:
     """The agent's training environment; its rewards come from `model`, if given."""
     group = process_group()
     if request.agent.batched and group is not None:
@@ -274,7 +276,7 @@ def _add_expert(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVe
         check_expert(parts.expert, env.env)
     advised = AdvisedVectorEnv(env.env, lambda: parts.expert or exact_expert(request.recipe))
     return AdaptedVectorEnv(advised, env.adaptation), dataclasses.replace(
-        parts, advice=advised.advice
+        parts, advice=advised.advised_actions
     )
 
 
@@ -298,7 +300,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     source = _source_name(request)
     if source == "model":
         return _planning(request, env, given)
-    agent = _made_agent(request, env, given)
+    agent = _make_agent(request, env, given)
     if source == "data":
         return Ready(
             agent,
@@ -341,7 +343,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     )
 
 
-def _made_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agent:
+def _make_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agent:
     """The agent of a run, newly made.
 
     Raises:
@@ -410,7 +412,7 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
     from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
 
     model, where_from = planning_model(request)
-    agent = _made_agent(request, env, given)
+    agent = _make_agent(request, env, given)
     if isinstance(agent, Planner):
         agent.check_model(model)
     return Ready(agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from)
@@ -433,7 +435,7 @@ def _check_settings(agent: Agent, data: Data) -> Data:
     return data
 
 
-def _with_columns(kind: str) -> str:
+def _name_columns(kind: str) -> str:
     """A class of recorded data, and the columns that rows of text of this kind have."""
     from rlbook.data.schemas import COLUMNS
 
@@ -515,8 +517,8 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         )
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
-            f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, but the "
-            f"data are {_with_columns(type(data).__name__)}{_prompts_hint(request, data)}"
+            f"{request.algorithm} learns from {' or '.join(map(_name_columns, kinds))}, but the "
+            f"data are {_name_columns(type(data).__name__)}{_prompts_hint(request, data)}"
         )
     data.shuffle(rng_for(request.seed, "data"))
     return data

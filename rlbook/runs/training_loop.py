@@ -16,7 +16,7 @@ from rlbook.errors import TrainingError
 from rlbook.interaction.process_group import ProcessGroup
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
-from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
+from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, typical_length
 from rlbook.runs.processes.interrupts import Interrupted, signal_of
 from rlbook.runs.run_state import REPORTS, RunState
 from rlbook.runs.sources import EnvironmentSource
@@ -85,12 +85,12 @@ class TrainingLoop:
         if group.stopping and self.agent.can_checkpoint:
             raise Interrupted([*interrupts.received, signal.SIGTERM][0])
 
-    def _lead(self, function: Callable[[], T]) -> T:
+    def _run_on_leader(self, function: Callable[[], T]) -> T:
         """The result of a function; of several processes only the leader runs it."""
         if self.group is None:
             return function()
         try:
-            return self.group.lead(function)
+            return self.group.run_on_leader(function)
         except KeyboardInterrupt as stop:
             raise Interrupted(signal_of(stop)) from None
 
@@ -104,7 +104,9 @@ class TrainingLoop:
         for number, episode in enumerate(new, 1):
             ended.append(episode)
             self.trained._untold_episodes = new[number:]
-            self.stopped |= self._lead(partial(self.callbacks.stop, "on_episode", self.trained))
+            self.stopped |= self._run_on_leader(
+                partial(self.callbacks.stop, "on_episode", self.trained)
+            )
         self.noticed = len(ended)
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:
@@ -146,7 +148,7 @@ class TrainingLoop:
     def _report(self) -> None:
         """Writes a line of the log; at intervals also an evaluation and a checkpoint."""
         before, marks = self.reports.marks, math.floor(self.agent.progress * REPORTS)
-        due = self._lead(partial(self._evaluation_due, before, marks))
+        due = self._run_on_leader(partial(self._evaluation_due, before, marks))
         evaluation = self._evaluate() if due else {}
         start = time.perf_counter()
         self.reports.marks = marks
@@ -154,7 +156,7 @@ class TrainingLoop:
         self._record()
         if evaluation.get("eval_return", -math.inf) >= self.trained.request.stop_at_return:
             self.reports.marks = REPORTS + 1  # the run ends here
-        self._tell(evaluation)
+        self._call_callbacks(evaluation)
         if due or crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
             self.trained.write_checkpoint(best=best)
         self.trained.seconds["save"] += time.perf_counter() - start
@@ -171,15 +173,15 @@ class TrainingLoop:
             )
         best = self._write(evaluation)
         self._record()
-        self._tell(evaluation)
+        self._call_callbacks(evaluation)
         self.trained.write_checkpoint(best=best)
         self.trained.seconds["save"] += time.perf_counter() - start
 
-    def _tell(self, evaluation: Metrics) -> None:
+    def _call_callbacks(self, evaluation: Metrics) -> None:
         """Calls the callbacks for a report, and for its evaluation."""
         moments = ["on_report"] + (["on_evaluation"] if "eval_return" in evaluation else [])
         for moment in moments:
-            self.stopped |= self._lead(partial(self.callbacks.stop, moment, self.trained))
+            self.stopped |= self._run_on_leader(partial(self.callbacks.stop, moment, self.trained))
 
     def _evaluation_due(self, before: int, marks: int) -> bool:
         every, metrics = self.trained.request.eval_every, self.trained.metrics
@@ -195,7 +197,7 @@ class TrainingLoop:
         if self.trained.request.eval_every == 0:
             return {}
         start = time.perf_counter()
-        found = self._lead(partial(self._evaluation, last=last))
+        found = self._run_on_leader(partial(self._evaluation, last=last))
         self.trained.seconds["evaluate"] += time.perf_counter() - start
         request = self.trained.request
         if "eval_episodes" in found and not request.recipe.may_never_end:
@@ -205,7 +207,7 @@ class TrainingLoop:
     def _evaluation(self, *, last: bool) -> Metrics:
         request, metrics = self.trained.request, self.trained.metrics
         # half an evaluation is dropped; it begins again when the run continues
-        with self.trained._interrupts.at_once():
+        with self.trained._interrupts.raise_immediately():
             before = next(
                 (report["step"] for report in reversed(metrics) if "eval_return" in report), 0
             )
@@ -218,7 +220,7 @@ class TrainingLoop:
                 self.trained.steps,
                 self.trained.workers,
                 effort=self.trained.steps - before if in_environment else None,
-                length=None if whole else usual_length(self.source.finished_episodes, metrics),
+                length=None if whole else typical_length(self.source.finished_episodes, metrics),
             )
 
     @cached_property
@@ -262,7 +264,7 @@ class TrainingLoop:
     def _record(self) -> None:
         """Records the policy's current actions, if that is requested."""
         if self.trained._recorder is not None or self.group is not None:
-            self._lead(self._record_tokens)
+            self._run_on_leader(self._record_tokens)
 
     def _record_tokens(self) -> None:
         if self.trained._recorder is not None:

@@ -111,7 +111,7 @@ FORBIDDEN = (RETURN, 0, 0, REFUSE | 1)  # EPERM
 Instructions = list[tuple[int, int, int, int]]  # code, jump if true, jump if false, constant
 
 
-def one_of(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
+def allow_values(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
     """Allows a call if `bits` of an argument equal one of the values."""
     steps = [(LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, bits)]
     for value in values:
@@ -119,7 +119,7 @@ def one_of(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
     return [*steps, FORBIDDEN]
 
 
-def none_of(argument: int, bits: int) -> Instructions:
+def allow_without_bits(argument: int, bits: int) -> Instructions:
     """Allows a call if an argument has none of the bits set."""
     return [
         (LOAD, 0, 0, 16 + 8 * argument),
@@ -129,7 +129,7 @@ def none_of(argument: int, bits: int) -> Instructions:
     ]
 
 
-def all_but(bits: int) -> int:
+def complement(bits: int) -> int:
     """The complement of the bits within a word."""
     return ~bits & 0xFFFFFFFF
 
@@ -141,30 +141,43 @@ def _fcntl() -> Instructions:
     Of the others, F_SETOWN and F_SETSIG send any signal to any process; O_DIRECT on the output,
     which the reader of the output shares, makes its reading fail.
     """
-    steps = none_of(2, os.O_ASYNC | os.O_DIRECT | os.O_APPEND | os.O_NOATIME)
-    return [(LOAD, 0, 0, 24), (EQUAL, 0, len(steps), 4), *steps, *one_of(1, 0, 1, 2, 3, 1030, 1032)]
+    steps = allow_without_bits(2, os.O_ASYNC | os.O_DIRECT | os.O_APPEND | os.O_NOATIME)
+    return [
+        (LOAD, 0, 0, 24),
+        (EQUAL, 0, len(steps), 4),
+        *steps,
+        *allow_values(1, 0, 1, 2, 3, 1030, 1032),
+    ]
 
 
 # 0x8000: O_LARGEFILE
 READING = os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NOCTTY | 0x8000
 THREAD = 0x003D0F00  # the flags of pthread_create: a thread that shares memory, files and limits
 CHECKED = {
-    (2, "open"): none_of(1, all_but(READING)),  # without O_PATH, which Landlock does not look at
-    (257, "openat"): none_of(2, all_but(READING)),
-    (9, "mmap"): none_of(3, 0x42000),  # MAP_HUGETLB, MAP_LOCKED: memory of which others have less
-    (28, "madvise"): one_of(
+    (2, "open"): allow_without_bits(
+        1, complement(READING)
+    ),  # without O_PATH, which Landlock does not look at
+    (257, "openat"): allow_without_bits(2, complement(READING)),
+    (9, "mmap"): allow_without_bits(
+        3, 0x42000
+    ),  # MAP_HUGETLB, MAP_LOCKED: memory of which others have less
+    (28, "madvise"): allow_values(
         2, 0, 1, 2, 3, 4, 8, 14, 15, 16, 17
     ),  # for root, others poison pages of libraries
-    (16, "ioctl"): one_of(
+    (16, "ioctl"): allow_values(
         1, 0x5401, 0x5413, 0x5421, 0x541B, 0x5450, 0x5451
     ),  # TCGETS TIOCGWINSZ FIONBIO FIONREAD FIO(N)CLEX
     (72, "fcntl"): _fcntl(),
-    (202, "futex"): one_of(1, 0, 1, 3, 4, 5, 9, 10, bits=0x7F),  # without priority inheritance
-    (204, "sched_getaffinity"): one_of(0, 0),  # of itself: others' say whether they exist
-    (228, "clock_gettime"): none_of(0, 1 << 31),  # a clock with this bit is another process's
-    (229, "clock_getres"): none_of(0, 1 << 31),
-    (230, "clock_nanosleep"): none_of(0, 1 << 31),
-    (293, "pipe2"): none_of(1, os.O_EXCL),  # O_NOTIFICATION_PIPE
+    (202, "futex"): allow_values(
+        1, 0, 1, 3, 4, 5, 9, 10, bits=0x7F
+    ),  # without priority inheritance
+    (204, "sched_getaffinity"): allow_values(0, 0),  # of itself: others' say whether they exist
+    (228, "clock_gettime"): allow_without_bits(
+        0, 1 << 31
+    ),  # a clock with this bit is another process's
+    (229, "clock_getres"): allow_without_bits(0, 1 << 31),
+    (230, "clock_nanosleep"): allow_without_bits(0, 1 << 31),
+    (293, "pipe2"): allow_without_bits(1, os.O_EXCL),  # O_NOTIFICATION_PIPE
     (435, "clone3"): [(RETURN, 0, 0, REFUSE | 38)],  # ENOSYS: the C library falls back to clone
 }
 """System calls that are allowed only with some arguments."""
@@ -203,7 +216,7 @@ def set_limits(memory_mb: int, seconds: int, output_bytes: int) -> None:
 def _filter(threads: bool) -> bytes:
     """The seccomp filter as BPF instructions."""
     checked = CHECKED | {
-        (56, "clone"): one_of(0, THREAD, THREAD | 0x400000) if threads else [FORBIDDEN]
+        (56, "clone"): allow_values(0, THREAD, THREAD | 0x400000) if threads else [FORBIDDEN]
     }
     steps = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, ARCHITECTURE), (RETURN, 0, 0, KILL), (LOAD, 0, 0, 0)]
     for number in ALLOWED.values():
@@ -220,7 +233,7 @@ def isolate_process(folder: str) -> bool:
         return False
     library, parent = ctypes.CDLL(None, use_errno=True), os.getppid()
     tasks = int(_read_file("/proc/loadavg").split(b"/")[1].split()[0])  # on this machine
-    own_root, own_users = _own_root(library)
+    own_root, own_users = _change_root(library)
     is_root = not _change_user(library)
     counted_apart = own_users and tuple(map(int, platform.release().split(".")[:2])) >= (5, 14)
     # of this process; or of the user, who has others
@@ -236,7 +249,7 @@ def isolate_process(folder: str) -> bool:
     return library.syscall(317, 1, 1, ctypes.create_string_buffer(program, len(program))) == 0
 
 
-def _own_root(library: ctypes.CDLL) -> tuple[bool, bool]:
+def _change_root(library: ctypes.CDLL) -> tuple[bool, bool]:
     """Changes to a root folder that contains only `PLACES` and this folder's program, read-only, as
     /program.
 

@@ -18,7 +18,7 @@ import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.fast.tabular.table_interaction import ChunkedInteraction
-from rlbook.fast_forms import plain_only
+from rlbook.fast_forms import is_plain_only
 from rlbook.registry import agent_class
 from rlbook.runs.processes.interrupts import Interrupted
 
@@ -84,7 +84,7 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
 
         agent.plan = planning  # type: ignore[method-assign]
         return
-    chunked = issubclass(agent, TableAgent) and not plain_only()
+    chunked = issubclass(agent, TableAgent) and not is_plain_only()
     owner, name = (ChunkedInteraction, "advance") if chunked else (agent, "learn")
     original = getattr(owner, name)
 

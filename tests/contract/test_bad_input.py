@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.runs.storage.checkpoints import CheckpointError, latest
+from rlbook.runs.storage.checkpoints import CheckpointError, latest_step
 from rlbook.runs.storage.files import lock
 
 REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
@@ -362,7 +362,7 @@ def test_a_number_that_is_not_finite_stops_the_run_at_its_step(
         rlbook.train(algorithm, env, steps=2000, out=tmp_path / "run", eval_every=0, **options)
     what = "reward" if where == "reward" else "observation"
     assert str(error.value) == f"{what} at environment step {step} is not finite: {value}"
-    good = latest(tmp_path / "run")
+    good = latest_step(tmp_path / "run")
     assert good is not None and 0 < good < step
     assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == good
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -388,7 +388,7 @@ def test_weights_that_diverge_stop_the_run(
         rlbook.train(
             algorithm, "CartPole-v1", steps=6000, out=tmp_path / "run", eval_every=0, **options
         )
-    assert rlbook.load(tmp_path / "run").steps == latest(tmp_path / "run")
+    assert rlbook.load(tmp_path / "run").steps == latest_step(tmp_path / "run")
     with pytest.raises(rlbook.TrainingError, match="training diverged"):
         rlbook.train(algorithm, "CartPole-v1", steps=6000, eval_every=0, **options)
 
@@ -409,7 +409,7 @@ def test_an_evaluation_that_is_not_finite_stops_the_run_and_names_its_step(
         # 20 evaluation episodes have 200 steps
         rlbook.train("q_learning", Poisoned(where, at=150), steps=1000, out=tmp_path / "run")
     assert "evaluation at step 100" in str(error.value)  # a tenth of the run
-    assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == latest(tmp_path / "run")
+    assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == latest_step(tmp_path / "run")
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_and_says_so(tmp_path: Path) -> N
     if child == 0:
         os._exit(_train_with_little_space(tmp_path))
     assert os.WEXITSTATUS(os.waitpid(child, 0)[1]) == 0
-    assert rlbook.load(tmp_path / "run").steps == latest(tmp_path / "run")
+    assert rlbook.load(tmp_path / "run").steps == latest_step(tmp_path / "run")
 
 
 def _train_with_little_space(folder: Path) -> int:
@@ -482,7 +482,7 @@ def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path)
         rlbook.train(
             algorithm, Breaking(), steps=100, num_envs=1, eval_every=0, out=tmp_path / "run"
         )
-    assert (latest(tmp_path / "run") or 0) > 0
+    assert (latest_step(tmp_path / "run") or 0) > 0
 
 
 # ---- options that would have no effect

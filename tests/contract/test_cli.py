@@ -31,7 +31,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.registry import ALGORITHMS
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
-from rlbook.runs.storage.checkpoints import CheckpointError, latest
+from rlbook.runs.storage.checkpoints import CheckpointError, latest_step
 
 ROOT = Path(rlbook.__file__).parents[1]
 SMALL = [
@@ -382,7 +382,7 @@ def test_training_prints_one_json_object_and_progress_elsewhere(empty_folder: Pa
     assert out.count("\n") == 1
     assert facts["steps"] == 512 and facts["algorithm"] == "ppo" and facts["folder"] == "a"
     assert "of 512 steps" in err and "steps/s" in err and "left" in err
-    assert latest(empty_folder / "a") == 512
+    assert latest_step(empty_folder / "a") == 512
 
 
 def test_without_out_each_run_gets_a_new_folder_under_runs(
@@ -391,7 +391,7 @@ def test_without_out_each_run_gets_a_new_folder_under_runs(
     for name in ("ppo-Maze-v0-7", "ppo-Maze-v0-7-2"):
         assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--seed", "7"]) == 0
         assert f"rlbook evaluate runs/{name}" in capsys.readouterr().out
-        assert latest(empty_folder / "runs" / name) == 512
+        assert latest_step(empty_folder / "runs" / name) == 512
 
 
 def test_evaluate_reports_the_mean_with_its_interval(
@@ -578,7 +578,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(
     for signum, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         out = f"stopped{code}"
         returned, stdout, stderr = interrupted(signum, out, empty_folder)
-        step = latest(empty_folder / out)
+        step = latest_step(empty_folder / out)
         assert returned == code and stdout == "" and step is not None and step < 4000
         assert (
             stderr.splitlines()[-1]
@@ -683,7 +683,7 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
     done = run_python(["-m", "rlbook", *words], env=environment)
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
-    step = latest(empty_folder / "a")
+    step = latest_step(empty_folder / "a")
     assert (
         last.startswith("rlbook: ")
         and "reward" in last
@@ -902,7 +902,7 @@ def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None
         streams, 0
     ) | {"explained": 1}, errors
     for name in streams:
-        assert latest(empty_folder / name) == 60
+        assert latest_step(empty_folder / name) == 60
         lines = (empty_folder / name / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["step"] == 60, "nothing was printed into the run's files"
         assert "Traceback" not in errors[name] and "Exception ignored" not in errors[name]

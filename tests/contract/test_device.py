@@ -28,7 +28,7 @@ from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.errors import RequestError
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.interaction.loop import act_step_reset
 from rlbook.networks.mlp import MLPPolicy
@@ -214,7 +214,7 @@ def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(
     plain = copy.deepcopy(agent.policy).to("cpu")
     with torch.no_grad():
         found = agent.policy.evaluate(agent.policy.batch(there))
-        with plain_forms():
+        with use_plain_forms():
             expected = plain.evaluate(plain.batch(here))
     rounded: dict[str, Any] = {"terms": widths(plain), "size": largest(expected)}
     for one, other in zip(found, expected, strict=True):
@@ -272,7 +272,7 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
     score = agent.score(seen)
     assert score.is_meta and score.shape == (6,)
     assert all(
-        part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score)
+        part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).group_scores(score)
     )
     pairs = PairedBatch(seen, seen, None)
     assert agent.loss(agent.network, pairs, config=agent.config).loss.is_meta
@@ -372,9 +372,9 @@ def test_a_run_of_one_form_is_loaded_by_the_other(
     """A GPU is given the plain forms, so this is what a run does that comes from one, or goes
     there, in the middle of an episode."""
     algorithm, env, options, steps, cut = case
-    with plain_forms(plain_first):
+    with use_plain_forms(plain_first):
         run = rlbook.train(algorithm, env, steps=cut, eval_every=0, out=tmp_path / "run", **options)
-    with plain_forms(not plain_first):
+    with use_plain_forms(not plain_first):
         loaded = rlbook.load(tmp_path / "run")
         for name, tensor in network(loaded).state_dict().items():
             assert torch.equal(tensor, network(run).state_dict()[name])

@@ -26,7 +26,7 @@ from rlbook.runs.storage.checkpoints import (
     SCHEMA,
     CheckpointError,
     _seal,
-    latest,
+    latest_step,
     load_checkpoint,
 )
 from rlbook.runs.storage.folder import seal
@@ -123,7 +123,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def forge(folder: Path, change: Callable[[State], Any]) -> None:
     """Rewrites the last checkpoint after `change(state)`: also with what is never written, such as
     NaN."""
-    step = latest(folder)
+    step = latest_step(folder)
     assert step is not None
     _, state = load_checkpoint(folder)
     change(state)
@@ -330,7 +330,7 @@ def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(
     finished: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(finished("dqn"), tmp_path / "run"))
-    place = folder / "checkpoints" / str(latest(folder))
+    place = folder / "checkpoints" / str(latest_step(folder))
     header = json.loads((place / HEADER).read_bytes())
     del header["sha256"]
     header["blobs"][BLOB]["size"] = 2**40

@@ -19,7 +19,7 @@ from rlbook.agent import Frozen
 from rlbook.cli import main as cli
 from rlbook.diagnosis.doctor import complaints
 from rlbook.plots.curves import plot_curves
-from rlbook.runs.storage.checkpoints import latest, load_checkpoint, save_checkpoint
+from rlbook.runs.storage.checkpoints import latest_step, load_checkpoint, save_checkpoint
 from rlbook.runs.storage.files import CheckpointError
 from rlbook.runs.storage.folder import seal
 from rlbook.runs.storage.plain_yaml import parse_yaml
@@ -324,7 +324,7 @@ def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(
 def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Rewrites the last checkpoint after `change(state)`, and seals it with the config that stands
     there."""
-    step = latest(folder)
+    step = latest_step(folder)
     assert step is not None
     _, state = load_checkpoint(folder)
     change(state)

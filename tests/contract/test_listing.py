@@ -15,9 +15,9 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
-from rlbook.cli.listing import _some
+from rlbook.cli.listing import _shorten_list
 from rlbook.cli.main import main
-from rlbook.diagnosis.better_settings import solved_by_default
+from rlbook.diagnosis.better_settings import default_solvers
 from rlbook.envs.descriptions import DESCRIPTIONS, OF_OTHER_PACKAGES, STATED_OPTIMA
 from rlbook.envs.extras import missing_package
 from rlbook.envs.space_batches import space_text
@@ -121,7 +121,7 @@ def test_the_environments_have_texts_of_their_own_an_optimum_and_who_reaches_it(
     assert all(texts) and len(set(texts)) == len(texts)
     assert facts["Maze-v0"]["optimum"] == 3.0 and facts["CartPole-v1"]["optimum"] == 500.0
     text, known = " ".join(shown(capsys, "envs").split()), catalogue()
-    assert f"optimum 3; reached by {solved_by_default()['Maze-v0'][0]}, " in text
+    assert f"optimum 3; reached by {default_solvers()['Maze-v0'][0]}, " in text
     assert f"optimum 500; reached by {known.solvers('CartPole-v1')[0].algorithm}, " in text
     assert f"solved from -110; reached by {known.solvers('MountainCar-v0')[0].algorithm}" in text
     best = known.measurements("Addition-v0")[0]
@@ -166,7 +166,7 @@ def test_all_about_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "rlbook/Maze-v0")
     assert text.startswith("Maze-v0  (rlbook/Maze-v0)\n")
     assert "observations  Discrete(25)" in text and "not distillation: it needs a teacher" in text
-    assert f"  rlbook train {solved_by_default()['Maze-v0'][0]} Maze-v0\n" in text
+    assert f"  rlbook train {default_solvers()['Maze-v0'][0]} Maze-v0\n" in text
 
 
 @pytest.mark.thorough(quick=1)
@@ -191,8 +191,8 @@ def test_an_alias_says_what_it_stands_for(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_line_names_five_algorithms_or_four_and_how_many_more_there_are() -> None:
-    assert _some("abcde") == "a, b, c, d, e"
-    assert _some("abcdef") == "a, b, c, d and 2 more"
+    assert _shorten_list("abcde") == "a, b, c, d, e"
+    assert _shorten_list("abcdef") == "a, b, c, d and 2 more"
 
 
 def test_a_recipe_is_named_with_its_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
 from rlbook.algorithms.imitation.dagger import labelled_rows
 from rlbook.book.experiments.one_axis import greedy_policy
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.action_masks import UNUSED, mask_table
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.storage.state_encoding import encode
@@ -122,7 +122,7 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many:
     """One environment and the plain forms, several and the fast ones."""
     algorithm, settings = AGENTS[name]
     few = 4 if name in ("reinforce", "grpo") else 1
-    with plain_forms(not many):
+    with use_plain_forms(not many):
         run = rlbook.train(
             algorithm,
             ENV,

@@ -19,7 +19,7 @@ from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.cli.main import main
 from rlbook.cli.output import training_summary
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, register, why_not
+from rlbook.registry import ALGORITHMS, refusal_reason, register
 
 OWN = Path(__file__).with_name("own_algorithm.py")
 
@@ -118,7 +118,7 @@ def test_a_registered_name_is_an_algorithm_like_any_other(
     register("bandit_of_mine", module.Bandit)
     assert (
         rlbook.algorithms()["bandit_of_mine"] is module.Bandit
-        and why_not("bandit_of_mine", "Maze-v0") is None
+        and refusal_reason("bandit_of_mine", "Maze-v0") is None
     )
     assert rlbook.train("bandit_of_mine", "Maze-v0", steps=50).request.algorithm == "bandit_of_mine"
     with pytest.raises(RequestError, match="algorithm name 'ppo' is taken"):

@@ -369,7 +369,9 @@ def test_a_stage_may_be_like_an_earlier_one_and_follows_what_is_changed_there(he
     write(changed("stages.other", {"like": "pupil", "steps": 9, "env_kwargs": {"slip": 0.1}}))
     found = own(pupil__batch_size=4, defaults__env_kwargs={"slip": 0.3}).stage("other")
     assert (
-        found.kind == "train" and found.what == "behavior_cloning" and found.needs == ("teacher",)
+        found.kind == "train"
+        and found.what == "behavior_cloning"
+        and found.required_stages == ("teacher",)
     )
     assert found.arguments == {
         "env": "Maze-v0",

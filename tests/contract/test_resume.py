@@ -21,7 +21,7 @@ from warm_process import run_python
 
 import rlbook
 from rlbook.runs.processes.interrupts import Interrupted
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest_step
 from rlbook.runs.storage.state_encoding import encode
 
 DRIVER = Path(__file__).with_name("runs_in_parts.py")
@@ -377,7 +377,7 @@ def contents(folder: Path) -> dict[str, str]:
         for name in names
         if name != "checkpoints/best.json" or (folder / name).exists()
     ]
-    files = [*(folder / "checkpoints" / str(latest(folder))).iterdir(), *kept]
+    files = [*(folder / "checkpoints" / str(latest_step(folder))).iterdir(), *kept]
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
@@ -391,7 +391,7 @@ def check(tmp_path: Path, listed: list[dict[str, Any]], *, fresh: bool = True) -
         if not reference.exists():
             rlbook.train(case["algorithm"], case["env"], seed=3, out=reference, **case["options"])
     drive("stop", tmp_path / "parts", listed, hash_seed=2 if fresh else None)
-    stopped = {case["name"]: latest(tmp_path / "parts" / case["name"]) for case in listed}
+    stopped = {case["name"]: latest_step(tmp_path / "parts" / case["name"]) for case in listed}
     drive("resume", tmp_path / "parts", listed, hash_seed=3 if fresh else None)
     for case in listed:
         expected = contents(tmp_path / "whole" / f"{case['algorithm']}-{case['env']}")

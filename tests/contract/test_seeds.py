@@ -18,7 +18,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.command_line import drop_options
 from rlbook.interaction.episodes import draw_seed
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest_step
 from rlbook.runs.storage.folder import lock_folder
 from rlbook.seeding import rng_for
 
@@ -188,7 +188,7 @@ def test_an_interrupt_stops_all_seeds_and_the_same_command_goes_on(
     folders = [Path(f"many/seed-{seed}") for seed in range(2)]
     process = start(*words, "--out", "many")
     # None, 0, and then more
-    while not any(latest(folder) for folder in folders) and process.poll() is None:
+    while not any(latest_step(folder) for folder in folders) and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: to the command and to its seeds
     out, err = process.communicate()
@@ -197,7 +197,7 @@ def test_an_interrupt_stops_all_seeds_and_the_same_command_goes_on(
         err.splitlines()[-1]
         == f"rlbook: interrupted; continue with: rlbook train {' '.join(words)} --out many --resume"
     )
-    assert any(0 < (latest(folder) or 0) < 200_000 for folder in folders)
+    assert any(0 < (latest_step(folder) or 0) < 200_000 for folder in folders)
     assert cli.main(["train", *words, "--out", "many", "--resume"]) == 0
     assert cli.main(["train", *words[:6], "--seed", "1", "--out", "single"]) == 0
     ours, single = contents(folders[1]), contents(Path("single"))
@@ -216,7 +216,7 @@ def test_seeds_obey_an_interrupt_that_the_shell_had_set_to_be_ignored(here: Path
     finally:
         signal.signal(signal.SIGINT, previous)
     try:
-        while latest(Path("many/seed-0")) is None and process.poll() is None:
+        while latest_step(Path("many/seed-0")) is None and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
@@ -228,7 +228,7 @@ def test_seeds_obey_an_interrupt_that_the_shell_had_set_to_be_ignored(here: Path
 @pytest.mark.thorough
 def test_seeds_end_with_the_command_that_started_them(here: Path) -> None:
     process = start("sarsa", "Maze-v0", "--steps", "1000000000", "--seeds", "1", "--out", "many")
-    while latest(Path("many/seed-0")) is None and process.poll() is None:
+    while latest_step(Path("many/seed-0")) is None and process.poll() is None:
         time.sleep(0.02)
     process.kill()
     process.communicate()

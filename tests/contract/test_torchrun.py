@@ -24,7 +24,7 @@ from rlbook.interaction.vector_envs.split_vector import join_observations, other
 from rlbook.runs.processes.parallel import check_parallel
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest_step
 
 PPO = ["-m", "rlbook", "train", "ppo", "CartPole-v1", "--num-envs", "4", "--rollout-steps", "32"]
 SHORT = ["--eval-episodes", "4", "--seed", "5"]
@@ -135,9 +135,9 @@ def contents(folder: Path) -> dict[str, bytes]:
 def cut_back(folder: Path, copy: Path) -> None:
     """A copy of a run as if it had been killed after its last checkpoint but one."""
     shutil.copytree(folder, copy)
-    last = latest(copy)
+    last = latest_step(copy)
     shutil.rmtree(copy / "checkpoints" / str(last))
-    assert latest(copy) not in (last, None, 0)
+    assert latest_step(copy) not in (last, None, 0)
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_two_processes_write_once_and_go_on_bit_for_bit(tmp_path: Path, words: l
 def wait_for(folder: Path, started: list[WarmProcess]) -> None:
     """Until a run has written a checkpoint after its first."""
     end = time.monotonic() + 120
-    while not (folder / "checkpoints").exists() or latest(folder) in (None, 0):
+    while not (folder / "checkpoints").exists() or latest_step(folder) in (None, 0):
         assert time.monotonic() < end and all(process.poll() is None for process in started)
         time.sleep(0.1)
 
@@ -206,7 +206,7 @@ def test_a_signal_to_one_stops_both_where_they_can_go_on(tmp_path: Path, told: i
     assert [code for code, _, _ in done] == [143, 143], done
     assert "continue with: torchrun --nproc-per-node 2 -m rlbook train --resume" in done[0][2]
     assert "rlbook: " not in done[1][2]
-    assert 0 < (latest(cut) or 0) < 6144
+    assert 0 < (latest_step(cut) or 0) < 6144
     resumed = finish(start(2, ["-m", "rlbook", "train", "--resume", str(cut)]), 300)
     straight = finish(start(2, [*words, str(whole)]), 300)
     assert [code for code, _, _ in resumed + straight] == [0, 0, 0, 0]
@@ -265,4 +265,4 @@ def test_torchrun_starts_them(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"steps": 512') == 1
-    assert latest(tmp_path / "run") == 512
+    assert latest_step(tmp_path / "run") == 512

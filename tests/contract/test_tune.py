@@ -22,7 +22,7 @@ from rlbook.cli import main as cli
 from rlbook.cli.tune import _env_before_search, _table
 from rlbook.errors import TrainingError
 from rlbook.recipes.study import JOURNAL
-from rlbook.recipes.tuning import Trial, Tuning, _Watch, fresh_of, tune
+from rlbook.recipes.tuning import Trial, Tuning, _Watch, next_fresh_seeds, tune
 from rlbook.recipes.tuning_plan import TuningPlan
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
@@ -288,8 +288,8 @@ PLAN = TuningPlan("q_learning", "Maze-v0", {}, {"workers": 2, "steps": 100}, {},
 
 
 def test_fresh_seeds_begin_at_the_next_ten_and_repeat_no_tuning_seed() -> None:
-    assert fresh_of(PLAN, 3) == [20, 21, 22]  # after 8, 9 and 10
-    assert fresh_of(replace(PLAN, seeds=range(3)), 2) == [10, 11]
+    assert next_fresh_seeds(PLAN, 3) == [20, 21, 22]  # after 8, 9 and 10
+    assert next_fresh_seeds(replace(PLAN, seeds=range(3)), 2) == [10, 11]
 
 
 def test_a_preset_holds_what_the_result_depends_on() -> None:

@@ -22,7 +22,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.interaction.vector_envs.workers import Workers, WorkerVector
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest_step
 
 HERE = Path(__file__).parent
 SIGNS = "worlds_for_workers:Signs-v0"
@@ -242,7 +242,7 @@ def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
         and said.startswith("rlbook: worker ")
         and "the last good checkpoint is" in said
     )
-    assert latest(tmp_path / "run") is not None and not new_children()
+    assert latest_step(tmp_path / "run") is not None and not new_children()
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_workers_end_with_the_command_that_started_them(
     command = ["-m", "rlbook", "train", *words, "--eval-every", "0", "--out", tmp_path / "run"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = WarmProcess(command, env=environment, new_group=True)
-    while not (workers := children(process.pid)) or latest(tmp_path / "run") is None:
+    while not (workers := children(process.pid)) or latest_step(tmp_path / "run") is None:
         assert process.poll() is None
         time.sleep(0.02)
     time.sleep(0.5)

@@ -16,7 +16,7 @@ import pytest
 
 import rlbook
 from rlbook.cli.train import parse_train
-from rlbook.diagnosis.better_settings import better_settings, solved_by_default
+from rlbook.diagnosis.better_settings import better_settings, default_solvers
 from rlbook.registry import ALGORITHMS
 from rlbook.runs.request import Request
 
@@ -53,7 +53,7 @@ def item(returns: list[float], seconds: float = 1.0) -> dict[str, Any]:
 def test_the_page_and_the_doctors_file_are_those_of_the_measurements(settings: ModuleType) -> None:
     known, page = settings.read_defaults(), settings.PAGE.read_text(encoding="utf-8")
     assert page == settings.with_tables(page, known), "run docs/measure.py -"
-    assert solved_by_default() == settings.solved_everywhere(known), "run docs/measure.py -"
+    assert default_solvers() == settings.solved_everywhere(known), "run docs/measure.py -"
 
 
 def test_every_pair_was_measured_with_ten_seeds_that_chose_no_setting(settings: ModuleType) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from closeness import near
 
-from rlbook.book.figures import FIGURES, figure, home, measurements, options_of
+from rlbook.book.figures import FIGURES, figure, figure_module, measurements, options_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 KNOWN = json.loads((DOCS / "figures" / "figures.json").read_text())["figures"]
@@ -27,7 +27,7 @@ def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number:
     page = (DOCS / "book-figures" / f"chapter-{chapter}.md").read_text()
     assert f"```{{book-figures}} {chapter}\n" in page
     assert f"\nchapter-{chapter}\n" in (DOCS / "book-figures" / "index.md").read_text()
-    text = home(number).__doc__ or ""
+    text = figure_module(number).__doc__ or ""
     assert text.startswith(f"Figure {number}") and "Source: Sutton & Barto 2018" in text
 
 

@@ -56,7 +56,7 @@ const widest = ([latex, displayMode]) => Math.max(
 @cache
 def formulas() -> list[tuple[str, str, bool]]:
     """Page, LaTeX, and whether it stands by itself, of each formula of the site."""
-    from formulas import in_parts
+    from formulas import split_parts
 
     pages = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def formulas() -> list[tuple[str, str, bool]]:
         found += [
             (page, part, True)
             for block in BLOCK.findall(text)
-            for part in in_parts(block)
+            for part in split_parts(block)
             if part.strip()
         ]
         found += [(page, latex, False) for latex in INLINE.findall(BLOCK.sub("", text))]

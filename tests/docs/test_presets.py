@@ -134,7 +134,7 @@ def test_the_interval_of_one_more_run_by_hand() -> None:
 
 def test_a_run_may_be_better_than_expected_and_not_worse() -> None:
     expected = Expected(-200.0, (-220.0, -180.0), 3, 50, 9.0)
-    assert [expected.holds(value) for value in (-150.0, -220.0, -220.01, -221.0)] == [
+    assert [expected.is_consistent(value) for value in (-150.0, -220.0, -220.01, -221.0)] == [
         True,
         True,
         True,
@@ -151,11 +151,15 @@ def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
     √2 / √50 = 0.2; 499.8 + 0.329 > 500."""
     point = Expected(500.0, (500.0, 500.0), 3, 50, 9.0)
     assert error_of([500.0] * 49 + [490.0]) == near(0.2, terms=50, size=500.0)
-    assert point.holds(499.8, 0.2) and not point.holds(499.8) and not point.holds(490.0, 3.0)
-    assert point.holds(500.0, 0.0) and error_of([3.0]) == 0.0
-    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).holds(-100.0, error_of([-100.0] * 20)), (
-        "the maze: no noise, no margin"
+    assert (
+        point.is_consistent(499.8, 0.2)
+        and not point.is_consistent(499.8)
+        and not point.is_consistent(490.0, 3.0)
     )
+    assert point.is_consistent(500.0, 0.0) and error_of([3.0]) == 0.0
+    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).is_consistent(
+        -100.0, error_of([-100.0] * 20)
+    ), "the maze: no noise, no margin"
 
 
 def test_as_many_as_fit_into_the_budget_are_chosen() -> None:

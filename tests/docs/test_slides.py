@@ -82,7 +82,10 @@ def test_every_slide_fits_at_the_scale_of_its_window(tmp_path: Path) -> None:
 
 def test_a_worked_example_goes_on_on_a_second_slide() -> None:
     slides = load_slides()
-    assert slides.in_pages(["One. Two. Three:", "Four."], 2) == ["One. Two.", "Three.\n\nFour."]
+    assert slides.split_into_pages(["One. Two. Three:", "Four."], 2) == [
+        "One. Two.",
+        "Three.\n\nFour.",
+    ]
     found = slides.chapter_slides("chapters/introduction")
     by_hand = [text for text in found if "<h2>By hand</h2>" in text]
     assert len(by_hand) == 2 and "After three walks every number" in by_hand[1]

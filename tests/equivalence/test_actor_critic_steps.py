@@ -19,7 +19,7 @@ from rlbook.algorithms.policy.a2c import A2C, A2CConfig
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig, ppo_loss
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.mlp import Normalizer
@@ -102,7 +102,7 @@ def both(make: Callable[[], Any], batch: Batch) -> bool:
     agent, other = make(), make()
     before = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
     metrics, gradient, weights, recorded = steps(agent, batch)
-    with plain_forms():
+    with use_plain_forms():
         expected, plain_gradient, plain_weights, plainly = steps(other, batch)
     assert plainly and (weights - before).abs().max() > 0.01
     assert_close(gradient, plain_gradient, atol=ROUNDING, rtol=ROUNDING)
@@ -156,10 +156,10 @@ def test_at_the_kinks_of_the_clip_the_gradient_is_the_books(
     found = []
     for plain in (False, True):
         agent = agent_with(value_coef=0.0, max_grad_norm=1e9)
-        with plain_forms(plain), torch.no_grad():
+        with use_plain_forms(plain), torch.no_grad():
             batch.log_prob = agent.policy.evaluate(batch)[0] - log_ratio
         batch.advantage = torch.full((1,), advantage, dtype=torch.float64)
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             found.append(steps(agent, batch, 1)[1])
     assert_close(*found, atol=ROUNDING, rtol=ROUNDING)
     assert bool(found[0].abs().max() > ROUNDING) == moves
@@ -221,7 +221,7 @@ def test_a_mask_of_another_shape_is_refused_by_either_form(kind: Any) -> None:
     batch = weighted_rows() if kind is A2C else rows()
     batch.action_mask = torch.ones(ROWS, 3, dtype=torch.bool)
     for plain in (False, True):
-        with plain_forms(plain), pytest.raises(ValueError, match="action_mask"):
+        with use_plain_forms(plain), pytest.raises(ValueError, match="action_mask"):
             steps(agent_with(kind), batch, 1)
 
 
@@ -245,7 +245,7 @@ def test_with_equal_weights_the_smaller_precision_rounds_and_no_more() -> None:
         }
     )
     _, gradient, _, recorded = steps(agent, single, 1)
-    with plain_forms():
+    with use_plain_forms():
         _, expected, _, _ = steps(other, single, 1)
     assert not recorded
     assert_near(gradient, expected, terms=ROWS + 2 * widths(agent.policy))

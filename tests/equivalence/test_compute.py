@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import rlbook
 from benchmarks.allocations import Allocations, peak_bytes
 from rlbook.fast.llama import LlamaDecoder
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.llm.generation import kv_cache
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.kv_cache import ActingState
@@ -30,7 +30,7 @@ from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.generation.running_batch import running_batch
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models import causal_lm
-from rlbook.llm.models.adapters import with_adapter
+from rlbook.llm.models.adapters import add_adapter
 from rlbook.llm.models.causal_lm import CausalDecoder
 from rlbook.llm.models.compute import compute_of, set_compute
 from rlbook.llm.models.language_model import Critic, LanguageModelPolicy
@@ -115,7 +115,7 @@ def distance(found: list[Tensor], expected: list[Tensor]) -> float:
 @FORMS
 def test_bfloat16_changes_logits_and_gradients_by_its_rounding(model: Any, plain: bool) -> None:
     rows = texts()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         logits, gradient = results(model, rows)
         set_compute(model, "bfloat16", False)
         rounded, rounded_gradient = results(model, rows)
@@ -129,7 +129,7 @@ def test_the_output_layer_is_computed_in_float32(random_model: Callable[..., Any
     model, rows = random_model("llama", num_key_value_heads=2), texts()
     set_compute(model, "bfloat16", False)
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             hidden = causal_lm.hidden_states(model.model, rows)
             logits = causal_lm.logits(model, rows)
         exact = hidden.float() @ model.lm_head.weight.t()
@@ -141,7 +141,7 @@ def test_a_decoder_computes_in_bfloat16_too(model: Any, plain: bool) -> None:
     rows = texts()
     exact = causal_lm.logits(model, rows).detach()
     set_compute(model, "bfloat16", False)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         decoder: Any = causal_lm.decoder(model)
         found = [decoder.prefill(rows, 5)]
         for column in range(5):
@@ -162,7 +162,7 @@ def test_a_running_batch_computes_in_bfloat16_too(model: Any, plain: bool) -> No
     whole = [
         rows.prompt[rows.index[row], rows.padding[rows.index[row]] :].tolist() for row in range(6)
     ]
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         batch = running_batch(model)
     found = [torch.cat([batch.add(whole[:2]), batch.add(whole[2:])])]
     assert plain or len(getattr(batch, "parts", ())) == (type(batch).__name__ == "CausalBatch")
@@ -240,7 +240,7 @@ def test_every_optimiser_goes_the_same_way_on_float32_weights(case: str) -> None
 @pytest.mark.parametrize("compute", [None, "bfloat16"])
 def test_recomputed_layers_change_no_bit(model: Any, plain: bool, compute: str | None) -> None:
     rows = texts()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         set_compute(model, compute, False)
         logits, gradient = results(model, rows)
         set_compute(model, compute, True)
@@ -252,7 +252,7 @@ def test_recomputed_layers_change_no_bit(model: Any, plain: bool, compute: str |
 
 def test_a_recomputed_dropout_drops_the_same_numbers(random_model: Callable[..., Any]) -> None:
     model, rows, found = random_model("llama"), texts(), []
-    adapted = with_adapter(model, {"r": 2, "lora_dropout": 0.5}, np.random.default_rng(0))
+    adapted = add_adapter(model, {"r": 2, "lora_dropout": 0.5}, np.random.default_rng(0))
     for _, layer in lora_layers(adapted):
         torch.nn.init.normal_(layer.lora_B.weight, generator=torch.Generator().manual_seed(0))
     drop = next(layer.dropout for _, layer in lora_layers(adapted))
@@ -295,7 +295,7 @@ def test_recomputing_keeps_less(plain: bool) -> None:
     peaks = {}
     for compute, recomputed in ((None, False), (None, True), ("bfloat16", False)):
         set_compute(policy.model, compute, recomputed)
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             peaks[compute, recomputed] = peak_bytes(update)
     weights = sum(weight.nbytes for weight in policy.parameters())
     # beside the gradients, which are as large as the weights
@@ -325,7 +325,7 @@ def test_the_plain_pass_reads_a_prompt_of_several_completions_once(model: Any) -
         rows_of(prompt[i : i + 1], torch.tensor([20 if i < 4 else 15]), completion[i : i + 1])
         for i in range(8)
     ]
-    with plain_forms():
+    with use_plain_forms():
         logits, gradient = results(model, rows)
         alone, gradients = zip(*(results(model, one) for one in single), strict=True)
         with FlopCounterMode(display=False) as together:
@@ -365,7 +365,7 @@ def test_positions_reach_a_model_inside_peft_s_wrapper(random_model: Callable[..
     model = random_model("gpt2", n_embd=24, n_layer=2, n_head=4, n_positions=64)
     rows = texts()
     expected = causal_lm.logits(model, rows).detach()
-    wrapped = with_adapter(model, {"r": 2, "target_modules": ["c_attn"]}, np.random.default_rng(0))
+    wrapped = add_adapter(model, {"r": 2, "target_modules": ["c_attn"]}, np.random.default_rng(0))
     assert_near(causal_lm.logits(wrapped, rows), expected, terms=widths(model))
     decoder = causal_lm.decoder(wrapped)
     assert_near(decoder.prefill(rows, 1), expected[:, 0], terms=widths(model))
@@ -446,7 +446,7 @@ def test_rows_that_leave_change_no_row_that_stays(
 ) -> None:
     rows = texts()
     set_compute(model, compute, False)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         whole = causal_lm.decoder(model)
         fewer: Any = causal_lm.decoder(model)
         whole.prefill(rows, 5)
@@ -501,7 +501,7 @@ def test_generate_writes_the_same_where_rows_leave(
         return one
 
     monkeypatch.setattr(policy, "decoder", decoder)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         together = written(eos)
         with everything_large():
             leaving = written(eos)
@@ -523,7 +523,7 @@ def test_episodes_are_the_same_where_rows_leave(
     rng = np.random.default_rng(0)
     tokens, start = rng.integers(3, 31, (8, 20)), rng.integers(1, 7, 8)
     ends = start + np.arange(1, 9)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         together, leaving = ActingState(model), ActingState(model)
         for time in range(9):
             length = np.minimum(start + time, ends)

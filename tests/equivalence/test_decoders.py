@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlbook.fast import decoders
 from rlbook.fast.decoders import WARM, GraphDecoder, can_be_recorded
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.models import causal_lm
@@ -104,7 +104,7 @@ def test_a_gpu_is_given_it_and_draws_the_tokens_of_the_plain_form(model: Any) ->
         return generate(policy, prompts, np.full(8, 5), eos=2, max_new_tokens=STEPS, rng=rng).tokens
 
     fast = drawn()
-    with plain_forms():
+    with use_plain_forms():
         assert type(policy.decoder()) is CausalDecoder
         assert np.array_equal(fast, drawn())
 

@@ -18,7 +18,7 @@ from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_loss
 from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.data.replay import Transitions
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import Group, LossOutput, adam
@@ -78,7 +78,7 @@ def steps(
 def both(make: Callable[[], Any]) -> bool:
     """Whether the fast step recorded a graph; it must do what the plain one does."""
     metrics, weights, recorded = steps(make(), minibatch())
-    with plain_forms():
+    with use_plain_forms():
         expected, plain_weights, plainly = steps(make(), minibatch())
     assert plainly
     assert_close(weights, plain_weights, atol=ROUNDING, rtol=ROUNDING)
@@ -133,7 +133,10 @@ def updated(agent: Any, plain: bool) -> tuple[Any, list[Tensor], dict[str, Any],
         recorded.append(tensor)
         return tensor
 
-    with plain_forms(plain), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with (
+        use_plain_forms(plain),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
         logged = [agent.update() for _ in range(2)]
     return (
         logged,

@@ -27,7 +27,7 @@ from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
 from rlbook.plots.pages import grid_page
-from rlbook.plots.pages.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
+from rlbook.plots.pages.grid_replay import PageRandom, Replayed, keep_reachable, page_tables, replay
 from rlbook.plots.pages.templates import text_of
 
 LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
@@ -402,7 +402,7 @@ def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(
     )
     kinds = {"finite": 0, "From some cells": 0, "Walking in circles": 0}
     for world, found in zip(asked, run(script, asked), strict=True):
-        table = within_reach(page_tables(world))
+        table = keep_reachable(page_tables(world))
         assert np.array_equal(
             table.terminal, ~np.array(found["reached"]) | page_tables(world).terminal
         )

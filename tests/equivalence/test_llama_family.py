@@ -13,10 +13,10 @@ from closeness import assert_near, largest, widths
 from torch import Tensor
 
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.llm.generation.prompt_rows import SHARED, PromptRows, rows_of
 from rlbook.llm.models import causal_lm
-from rlbook.llm.models.adapters import adapters_off
+from rlbook.llm.models.adapters import disable_adapters
 from rlbook.llm.models.causal_lm import CausalDecoder
 from rlbook.llm.models.lora import LoraSettings, add_lora, lora_layers
 
@@ -94,7 +94,7 @@ def test_logits_are_those_of_each_text_alone(model: Any, shared: int) -> None:
 def test_gradients_are_those_of_transformers(model: Any, shared: int) -> None:
     rows, parameters, results = texts(shared), list(model.parameters()), []
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             loss = causal_lm.logits(model, rows).log_softmax(-1)[..., 5].mean()
         results.append(torch.autograd.grad(loss, parameters))
     terms = 2 * widths(model) + rows.completion.numel()  # there and back
@@ -110,7 +110,7 @@ def test_the_decoder_says_what_each_text_alone_says(
     rows = texts(shared, lengths)
     expected = torch.stack([alone(model, rows, row) for row in range(4)])
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             decoder = causal_lm.decoder(model)
         assert isinstance(decoder, CausalDecoder if plain else LlamaDecoder)
         found = [decoder.prefill(rows, new_tokens=5)]
@@ -209,7 +209,7 @@ def test_adapters_are_computed_live(
     assert is_plain_llama(model)
     trained, results = [weight for weight in model.parameters() if weight.requires_grad], []
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             logits = causal_lm.logits(model, rows)
         results.append(
             (logits.detach(), *torch.autograd.grad(logits.log_softmax(-1)[..., 5].mean(), trained))
@@ -218,7 +218,7 @@ def test_adapters_are_computed_live(
     assert_near(*results, terms=terms, size=largest(results[1]))
     assert (results[0][0] - before).abs().max() > 0.1
     on = causal_lm.decoder(model)
-    with adapters_off(model):
+    with disable_adapters(model):
         off = causal_lm.decoder(model)
         assert torch.equal(causal_lm.logits(model, rows).detach(), before)
     assert isinstance(on, LlamaDecoder) and isinstance(off, LlamaDecoder)

@@ -25,9 +25,9 @@ from rlbook.llm.generation.generate import generate
 from rlbook.llm.models.adapters import (
     PREFIX,
     adapter_weights,
-    adapters_off,
+    add_adapter,
+    disable_adapters,
     save_adapter,
-    with_adapter,
 )
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import Dropout, LoraLinear, lora_layers, merge_lora
@@ -59,7 +59,7 @@ def quiet() -> Iterator[None]:
 
 def adapted(model: Any, settings: dict[str, Any]) -> Any:
     """The model with an adapter that changes every logit."""
-    made = with_adapter(model, settings, np.random.default_rng(0))
+    made = add_adapter(model, settings, np.random.default_rng(0))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, weight in adapter_weights(made).items():
@@ -145,7 +145,7 @@ def test_an_adapter_that_peft_wrote_is_read(
             peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings),
         )
         other.save_pretrained(tmp_path)
-    ours = with_adapter(lively_llama(), str(tmp_path), np.random.default_rng(0))
+    ours = add_adapter(lively_llama(), str(tmp_path), np.random.default_rng(0))
     assert_near(ours(input_ids=IDS).logits, other(input_ids=IDS).logits, terms=widths(ours))
     assert (ours(input_ids=IDS).logits - lively_llama()(input_ids=IDS).logits).abs().max() > 0.01
 
@@ -174,7 +174,7 @@ def test_qwen2_s_biases_stay_beside_the_adapter(tmp_path: Path) -> None:
         r" \(they are: "
     )
     with pytest.raises(ValueError, match=sentence):
-        with_adapter(
+        add_adapter(
             base,
             {"target_modules": ["q_proj", "k_proj", "v_proj", "dense"]},
             np.random.default_rng(0),
@@ -309,7 +309,7 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(
         assert_near(*written, terms=widths(plain), size=largest([before]))
         optimizer.step(policy.evaluate(batch)[0].mean())
         assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
-    with adapters_off(policy.model), torch.no_grad():
+    with disable_adapters(policy.model), torch.no_grad():
         assert torch.equal(policy.model(input_ids=IDS).logits, lively_llama()(input_ids=IDS).logits)
     layer = next(layer for _, layer in lora_layers(policy.model))
     assert isinstance(layer, LoraLinear) and layer.enabled

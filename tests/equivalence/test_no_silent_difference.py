@@ -23,7 +23,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.fast import matrix_product
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -117,7 +117,7 @@ def test_what_is_put_into_an_mlp_counts(change: str, shared: bool) -> None:
     before = outputs(policy, obs)
     CHANGES[change](policy.actor)
     fast = outputs(policy, obs)
-    with plain_forms():
+    with use_plain_forms():
         slow = outputs(policy, obs)
     assert_near(fast, slow, terms=widths(policy), size=largest(slow))
     # which write the same weights, or biases of 0, anew
@@ -134,7 +134,7 @@ def test_other_precisions_are_honoured() -> None:
     for dtype in (torch.float64, torch.bfloat16):
         mlp = MLP((3, 5, 2), torch.Generator().manual_seed(0)).to(dtype)
         x = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=dtype)
-        with plain_forms():
+        with use_plain_forms():
             expected = mlp(x)
         assert mlp(x).dtype == dtype
         # each layer's sum is rounded to it once
@@ -167,7 +167,7 @@ def test_gradients_of_gradients_are_autograds(activation: str, hidden: tuple[int
         )
 
     ours = second()
-    with plain_forms():
+    with use_plain_forms():
         theirs = second()
     # there and back, twice
     assert_near(ours, theirs, terms=len(x) + 4 * widths(mlp), size=largest(theirs))
@@ -268,7 +268,7 @@ def test_the_fast_optimiser_is_the_plain_one() -> None:
 
     networks, optimizers = [network(), network()], []
     for module, plain in zip(networks, (False, True), strict=True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             optimizers.append(
                 adam([Group([module[0]], weight_decay=0.1), Group([module[2]], rate=0.3)], 1e-2)
             )
@@ -596,7 +596,7 @@ def test_the_clipped_loss_in_one_node_is_the_plain_one(
     advantage[:3] = 0.0
     results = []
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             loss = surrogate_loss(log_prob, old, advantage, **clips)
             results.append((loss.detach(), *torch.autograd.grad(3.0 * loss, log_prob)))
     assert all(map(torch.equal, *results))
@@ -606,7 +606,7 @@ def test_the_curvature_of_the_clipped_loss_is_the_plain_ones() -> None:
     log_prob = torch.linspace(-0.5, 0.5, 9, dtype=torch.float64, requires_grad=True)
     seconds = []
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             loss = surrogate_loss(
                 log_prob, torch.zeros(9, dtype=torch.float64), torch.ones(9, dtype=torch.float64)
             )
@@ -654,7 +654,7 @@ def test_the_plain_code_learns_the_same(algorithm: str, options: dict[str, Any])
     """
     weights, options = [], {"steps": 200, "learning_rate": 1e-3, "adam_eps": 1e-3} | options
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             agent: Any = rlbook.train(algorithm, "Maze-v0", eval_every=0, **options).agent
             network = agent.q if algorithm == "dqn" else agent.policy
             weights.append(torch.cat([p.detach().reshape(-1) for p in network.parameters()]))

@@ -13,7 +13,7 @@ from recurrent_rollouts import WORLDS, agent_in, collect
 from torch import Tensor, nn
 
 from rlbook.algorithms.policy.ppo import ppo_loss, ppo_rows, standardize_advantages
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 
 pytest.importorskip("sb3_contrib")
 
@@ -156,7 +156,7 @@ def test_a_rollout_a_loss_and_a_gradient_are_those_of_sb3_contrib(
     assert all(end[:-1].any() for end in ends)
     model = peer_of(agent, world)
     fill(model, agent)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         rows, _ = ppo_rows(agent.policy, agent.rollout_data, agent.rewards(), agent.config)
         found = agent.policy.evaluate(rows)
         terms, buffer = STEPS * widths(agent.policy), model.rollout_buffer

@@ -11,8 +11,8 @@ import torch
 from closeness import assert_near, widths
 
 from rlbook.fast.llama_batch import LlamaBatch
-from rlbook.fast_forms import plain_forms
-from rlbook.llm.generation.running_batch import CausalBatch, order_after, running_batch
+from rlbook.fast_forms import use_plain_forms
+from rlbook.llm.generation.running_batch import CausalBatch, order_after_removal, running_batch
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 2, "tie_word_embeddings": True},
@@ -28,7 +28,7 @@ def play(model: Any, plain: bool) -> tuple[dict[str, list[torch.Tensor]], dict[s
     rng = np.random.default_rng(0)
     texts: dict[str, list[int]] = {}
     said: dict[str, list[torch.Tensor]] = {}
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         batch = running_batch(model)
         rows: list[str] = []
 
@@ -121,7 +121,7 @@ def test_only_a_model_that_is_what_its_fast_form_computes_gets_that(
 
 
 def test_the_last_rows_take_the_places_of_those_that_leave() -> None:
-    assert order_after(5, [1]) == [0, 4, 2, 3]
-    assert order_after(5, [1, 4]) == [0, 3, 2]
-    assert order_after(5, [0, 1, 2, 3, 4]) == []
-    assert sorted(order_after(9, [0, 3, 7, 8])) == [1, 2, 4, 5, 6]
+    assert order_after_removal(5, [1]) == [0, 4, 2, 3]
+    assert order_after_removal(5, [1, 4]) == [0, 3, 2]
+    assert order_after_removal(5, [0, 1, 2, 3, 4]) == []
+    assert sorted(order_after_removal(9, [0, 3, 7, 8])) == [1, 2, 4, 5, 6]

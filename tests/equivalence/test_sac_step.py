@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, Temperature
 from rlbook.data.replay import Transitions
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import Group, LossOutput, adam
@@ -98,7 +98,7 @@ def both(
     rounding = rounding_bound("float64", terms=ROWS + 2 * (4 + 7 + 5), size=size) * RATE / EPS
     batch = rows(make())
     metrics, weights, recorded = steps(make(), batch)
-    with plain_forms():
+    with use_plain_forms():
         expected, plain_weights, plainly = steps(make(), batch)
     assert plainly
     assert_close(weights, plain_weights, atol=rounding, rtol=rounding)
@@ -232,7 +232,7 @@ def test_a_row_that_is_not_finite_spoils_the_same_weights() -> None:
     batch = minibatch(agents[0])
     batch.rows.reward[3] = math.nan
     agents[0].train_on(batch)
-    with plain_forms():
+    with use_plain_forms():
         agents[1].train_on(batch)
     for one, other in zip(*(list(agent.networks().values()) for agent in agents), strict=True):
         assert all(

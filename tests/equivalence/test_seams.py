@@ -25,7 +25,7 @@ from torch import Tensor
 from rlbook.agent import Step
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import Weighting, constant, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
@@ -163,7 +163,7 @@ def test_our_llama_is_the_llama_of_transformers(lively_llama: Callable[..., Any]
     batch, parameters = ragged_batch(), list(policy.model.parameters())
     results = []
     for fast in (True, False):
-        with plain_forms(not fast):
+        with use_plain_forms(not fast):
             logits = policy.logits(batch)
         loss = (logits.log_softmax(-1)[..., 0] * batch.mask).sum()
         results.append((logits[batch.mask].detach(), *torch.autograd.grad(loss, parameters)))

@@ -482,7 +482,7 @@ def test_monte_carlo_earns_more_early_on_and_some_seeds_settle_on_a_way_that_nev
 def test_dyna_q_comes_near_the_best_policy_before_the_other_tables(env: str) -> None:
     """docs/one-axis.md: the fastest table in three worlds."""
     first = {
-        name: learning_curves(name, env, 10, FIRST_SEED).first_within(0.01).tolist()
+        name: learning_curves(name, env, 10, FIRST_SEED).first_step_within(0.01).tolist()
         for name in TABLES
     }
     for other in set(TABLES) - {"dyna_q"}:

@@ -18,7 +18,15 @@ import pytest
 from closeness import near
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.figures import EXPERIMENTS, FIGURES, draw, figure, home, measurements, options_of
+from rlbook.book.figures import (
+    EXPERIMENTS,
+    FIGURES,
+    draw,
+    figure,
+    figure_module,
+    measurements,
+    options_of,
+)
 from rlbook.book.figures.cliff import EPSILON, START, cliff_model
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
@@ -304,7 +312,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(
     result = figure(number, **small(number))
     numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
-    drawn = home(number).draw(result)
+    drawn = figure_module(number).draw(result)
     assert len(drawn.axes) >= 1
     drawn.savefig(tmp_path / "figure.png")
 
@@ -369,7 +377,7 @@ def test_a_name_draws_an_experiment_of_the_book_and_a_misspelt_one_names_the_nea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in EXPERIMENTS:
-        module = home(name)
+        module = figure_module(name)
         assert {"run", "draw", "measurements"} <= set(vars(module)), name
         assert set(options_of(name)) >= {"runs"}, name
     monkeypatch.chdir(tmp_path)

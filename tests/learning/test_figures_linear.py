@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from closeness import assert_near
 
-from rlbook.book.figures import figure, home, measurements
+from rlbook.book.figures import figure, figure_module, measurements
 from rlbook.book.figures.approximate import figure_10_4
-from rlbook.book.figures.approximate.figure_9_1 import best
-from rlbook.book.figures.long_walk import best as lowest
+from rlbook.book.figures.approximate.figure_9_1 import monte_carlo_limit
+from rlbook.book.figures.long_walk import best_setting as lowest
 from rlbook.book.figures.thousand_states import (
     exact_values,
     learned_values,
@@ -37,7 +37,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Pat
     result = figure(number, **SMALL[number])
     numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
-    home(number).draw(result).savefig(tmp_path / "figure.png")
+    figure_module(number).draw(result).savefig(tmp_path / "figure.png")
 
 
 def test_the_walk_of_a_thousand_states_is_the_books() -> None:
@@ -77,7 +77,7 @@ def test_figure_9_1_comes_to_the_means_of_its_groups() -> None:
     .1 is 3.7 of those."""
     results = [figure("9.1", seed=seed) for seed in range(4)]
     groups = np.mean([result.values.reshape(10, -1)[:, 0] for result in results], axis=0)
-    assert np.abs(groups - best(results[0])).max() < 0.1
+    assert np.abs(groups - monte_carlo_limit(results[0])).max() < 0.1
     assert (np.diff(groups) > 0).all()
 
 

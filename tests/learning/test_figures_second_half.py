@@ -15,12 +15,12 @@ import pytest
 from closeness import assert_near, rounding_bound
 
 import rlbook
-from rlbook.book.figures import FIGURES, figure, home, measurements
+from rlbook.book.figures import FIGURES, figure, figure_module, measurements
 from rlbook.book.figures.changing_maze import LEARNERS, ChangingMazeRewards, goals
-from rlbook.book.figures.long_walk import BEFORE, Sweep, best
+from rlbook.book.figures.long_walk import BEFORE, Sweep, best_setting
 from rlbook.book.figures.tabular.figure_5_1 import scores
 from rlbook.book.figures.tabular.figure_5_3 import square_errors
-from rlbook.book.figures.tabular.figure_8_2 import first_near
+from rlbook.book.figures.tabular.figure_8_2 import first_near_optimal
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.fast.compiled import available
 
@@ -132,14 +132,14 @@ def test_the_second_moment_of_figure_5_3_is_that_of_its_games() -> None:
 
 def lowest(sweep: Sweep, key: float) -> np.ndarray:
     """[runs]: the errors with the best step size."""
-    return sweep.errors[key][sweep.alphas.index(best(sweep, key)[1])]
+    return sweep.errors[key][sweep.alphas.index(best_setting(sweep, key)[1])]
 
 
 def assert_lowest(sweep: Sweep, expected: dict[float, float]) -> None:
     """The lowest errors are those of 3000 to 5000 runs of another program, to .001 for the digits
     and the noise of those."""
     for key, error in expected.items():
-        found, _, spread = best(sweep, key)
+        found, _, spread = best_setting(sweep, key)
         assert abs(found - error) < 4 * spread + 0.001, (key, found, error, spread)
 
 
@@ -227,10 +227,10 @@ def test_figures_7_2_12_3_and_12_8_have_the_lowest_errors_of_thousands_of_runs_a
     }
     for name, errors in expected.items():
         for key, error in errors.items():
-            found, _, spread = best(sweeps[name], key)
+            found, _, spread = best_setting(sweeps[name], key)
             assert -5 * spread - 0.001 < found - error < 4 * spread + 0.001, (name, key)
     at = {
-        (name, key): best(sweeps[name], key)[1]
+        (name, key): best_setting(sweeps[name], key)[1]
         for name, key in (("n", 1), ("n", 4), ("offline", 0.8), ("true-online", 0.8))
     }
     # the step sizes are 0.1 apart
@@ -261,7 +261,7 @@ def test_figure_8_2_planning_needs_fewer_episodes() -> None:
     middle = {n: lengths[:, 1:10].mean(axis=1) for n, lengths in result.lengths.items()}
     assert_less(middle[50], middle[5])
     assert_less(middle[5], middle[0])
-    first = {n: first_near(lengths) or 99 for n, lengths in result.lengths.items()}
+    first = {n: first_near_optimal(lengths) or 99 for n, lengths in result.lengths.items()}
     assert first[50] <= 4 and first[5] <= 10 < 15 <= first[0]
     # 14, and what ε = 0.1 costs
     assert all(14 <= lengths[:, -5:].mean() < 20 for n, lengths in result.lengths.items() if n > 0)
@@ -326,7 +326,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Pat
     result = figure(number, **SMALL[number])
     numbers = measurements(number, result)
     assert numbers and all(isinstance(value, float | int) for value in numbers.values())
-    drawn = home(number).draw(result)
+    drawn = figure_module(number).draw(result)
     assert len(drawn.axes) >= 1
     drawn.savefig(tmp_path / "figure.png")
 

@@ -15,7 +15,7 @@ from masked_doors import GAMMA, LEADS_TO, OPEN, PAYS, Doors, DoorsTable, exact_a
 import rlbook
 from rlbook.errors import TrainingError
 from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.action_masks import UNUSED
 
 ROOMS = slice(0, 4)
@@ -84,7 +84,7 @@ def test_no_way_to_explore_tries_a_closed_door(name: str, exploration: str) -> N
 @pytest.mark.parametrize("starts", ["actions", "pairs"])
 def test_exploring_starts_try_open_doors_alone(starts: str) -> None:
     env = Doors() if starts == "actions" else DoorsTable()
-    with plain_forms(True):  # compiling takes longer
+    with use_plain_forms(True):  # compiling takes longer
         agent = trained("mc_control", env, exploring_starts=starts, **FADES).agent
     assert agent.values()[ROOMS] == near(exact_action_values()[ROOMS].max(axis=1), terms=500)
 
@@ -95,7 +95,7 @@ def test_exploring_starts_try_open_doors_alone(starts: str) -> None:
 def test_one_step_at_a_time_and_many_at_once_leave_the_same_table(name: str) -> None:
     for seed in range(6):
         runs = [trained(name, episodes=20, seed=seed)]
-        with plain_forms(True):
+        with use_plain_forms(True):
             runs.append(trained(name, episodes=20, seed=seed))
         assert all(isinstance(run._source.interaction, EnvInteraction) for run in runs)
         tables = [run.agent.state_dict()["memory"] for run in runs]
@@ -108,7 +108,7 @@ def test_one_step_at_a_time_and_many_at_once_leave_the_same_table(name: str) -> 
 def test_in_the_tables_of_a_model_the_masks_are_the_environments_method() -> None:
     """There a closed door would pay 9 and end the episode."""
     runs = [trained("q_learning", DoorsTable(), seed=2, **FADES)]
-    with plain_forms(True):
+    with use_plain_forms(True):
         runs.append(trained("q_learning", DoorsTable(), seed=2, **FADES))
     assert all(isinstance(run._source.interaction, TableInteraction) for run in runs)
     exact = exact_action_values()[ROOMS]

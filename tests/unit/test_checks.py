@@ -137,7 +137,7 @@ def test_the_fields_of_a_class_come_before_those_it_inherits():
 
 
 def test_the_nearest_name_ignores_case_and_may_not_exist():
-    assert checks.nearest("PPPO", ["ppo", "dqn"]) == "ppo"
-    assert checks.nearest("maze-v0", ["rlbook/Maze-v0", "Maze-v0"]) == "Maze-v0"
-    assert checks.nearest("zzz", ["ppo", "dqn"]) is None
-    assert checks.nearest("dnq", ["dyna_q", "dqn"]) == "dqn"  # two letters in the other order
+    assert checks.nearest_name("PPPO", ["ppo", "dqn"]) == "ppo"
+    assert checks.nearest_name("maze-v0", ["rlbook/Maze-v0", "Maze-v0"]) == "Maze-v0"
+    assert checks.nearest_name("zzz", ["ppo", "dqn"]) is None
+    assert checks.nearest_name("dnq", ["dyna_q", "dqn"]) == "dqn"  # two letters in the other order

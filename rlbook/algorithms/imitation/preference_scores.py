@@ -51,7 +51,10 @@ def order_pairs(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, T
     group make no pair."""
     if not isinstance(batch, RankedBatch):
         return scores[0], scores[1]
-    (score, mask), level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]  # [B, G]
+    (score, mask), level = (
+        batch.group_scores(scores[0]),
+        batch.group_scores(batch.returns)[0],
+    )  # [B, G]
     level = level.to(score.device)
     differ = level[:, :, None] != level[:, None, :]
     both = (mask[:, :, None] & mask[:, None, :] & differ).triu(1)  # [B, G, G]

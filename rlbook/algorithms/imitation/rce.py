@@ -59,7 +59,7 @@ def rce_update(
         loss: of some of the episodes; None is `cloning_loss`.
     """
     temperature = config.score_temperature
-    score, mask = groups.by_group(groups.returns)  # [B, G]
+    score, mask = groups.group_scores(groups.returns)  # [B, G]
     weight = score_weights(score, mask, temperature)
     episodes = groups.episodes
     shares = per_sequence(episodes.mask) * len(episodes)  # 1 / T of each episode [R, T]

@@ -136,7 +136,7 @@ def preference_loss(
     """The loss of one member, whose scores of the batch's episodes are given."""
     better, worse = order_pairs(batch, scores)
     if isinstance(batch, RankedBatch):
-        grouped, level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]
+        grouped, level = batch.group_scores(scores[0]), batch.group_scores(batch.returns)[0]
         loss = plackett_luce_loss(*grouped, level=level.to(grouped[0]), average=average)
         average = per_token
     else:
@@ -188,7 +188,7 @@ class RewardModel(Agent):
         self.optimizer = adam([group], value_at(config.learning_rate, 0.0), eps=config.adam_eps)
 
     def fit(self, data: Data) -> Iterator[Metrics]:
-        held_out = self.held_out(data)
+        held_out = self.hold_out_rows(data)
         for batch in data.minibatches(self.config.batch_size):
             metrics = self.update(batch)
             if len(held_out) and data.passes % 1 == 0:
@@ -205,7 +205,7 @@ class RewardModel(Agent):
         pairs = max(config.batch_size, config.batch_size * minibatches // cls.budget["passes"])
         return max(2, -(-pairs // 2))
 
-    def held_out(self, data: Data) -> NDArray[np.int64]:
+    def hold_out_rows(self, data: Data) -> NDArray[np.int64]:
         """Holds out rows from training; the minibatches leave them out from here on."""
         return data.hold_out(self.config.held_out, rng_for(self.seed, "held out"))
 

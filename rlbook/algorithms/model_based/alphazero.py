@@ -155,7 +155,7 @@ class AlphaZero(NetworkSearchAgent):
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], value_at(config.learning_rate, 0.0))
         self.sampling = rng_for(seed, "minibatches")
-        self.kept, self.episodes = Positions.none(size, self._num_actions), 0
+        self.kept, self.episodes = Positions.empty(size, self._num_actions), 0
         self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float, float]] = []
 
     def learn(self, step: Step) -> Metrics:
@@ -170,7 +170,7 @@ class AlphaZero(NetworkSearchAgent):
         bootstrap = 0.0 if step.terminated else self.expect(step.next_obs)[1]
         obs, target, reward, search_value = zip(*self._episode, strict=True)
         z = alphazero_targets(reward, search_value, bootstrap, self.discount)
-        self.kept = self.kept.followed_by(obs, target, z, self.config.buffer_size)
+        self.kept = self.kept.append_episode(obs, target, z, self.config.buffer_size)
         self._episode, self.episodes = [], self.episodes + 1
         if self.episodes % self.config.train_every:
             return {}

@@ -18,9 +18,9 @@ from rlbook.algorithms.planning.search.agent import SearchAgent, descend
 from rlbook.algorithms.planning.search.network_estimates import NetworkEstimates
 from rlbook.algorithms.planning.search.puct_selection import (
     masks_vary,
+    mix_noise,
     puct_choice,
     visit_policy,
-    with_noise,
 )
 from rlbook.algorithms.planning.search.simulators import Snapshots
 from rlbook.algorithms.planning.search.tree import SearchTree
@@ -83,11 +83,11 @@ class NetworkSearchAgent(SearchAgent):
         self._noise: NDArray[np.float64] | None = None  # [A], at the root of the next search
         self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
 
-    def look_into(self, env: gymnasium.Env) -> World:
+    def simulator_for(self, env: gymnasium.Env) -> World:
         game: Any = env.unwrapped
         if self.alternates and not game.alternates:  # somebody else replies there
             return Snapshots(game, None, self._num_actions, game.rules())
-        return super().look_into(env)
+        return super().simulator_for(env)
 
     def act(
         self,
@@ -114,7 +114,7 @@ class NetworkSearchAgent(SearchAgent):
         self._world.begin(observation, rng)
         prior = self.expect(observation, self._world.root_mask)[0]
         if self._noise is not None:
-            prior = with_noise(prior, self._noise, self.config.noise_fraction)
+            prior = mix_noise(prior, self._noise, self.config.noise_fraction)
         found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
         found.estimate = [0.0] * len(found.tree.key)
         choose = puct_choice(found, self._world, self.config.c)

@@ -56,7 +56,7 @@ def dyna_q_plus_update(
     size = q_learning_step(
         memory, settings, rng, state, action, reward, next_state, terminated, truncated
     )
-    remember_when(memory, state, action, reward, next_state, terminated)
+    remember_with_time(memory, state, action, reward, next_state, terminated)
     for _ in range(settings.planning_steps):
         s = memory.states[int(rng.random() * memory.num_states[0])]
         a = random_action(memory.q[s], rng)
@@ -67,7 +67,7 @@ def dyna_q_plus_update(
     return size
 
 
-def remember_when(
+def remember_with_time(
     memory: DynaPlusMemory,
     state: int,
     action: int,

@@ -80,7 +80,7 @@ def mbpo_update(
     count = round(config.model_ratio * config.batch_size)
     if count:
         imagined = imagine(model, act, starts, count, config.horizon)
-        stored = batch.rows.each(lambda field: field[count:])
+        stored = batch.rows.map_fields(lambda field: field[count:])
         batch = replace(batch, rows=concatenate(imagined, stored))
     losses = {"critic_loss": critic_loss, "actor_loss": actor_loss}
     return sac_update(networks, critic_optimizer, actor_optimizer, batch, config, **losses)
@@ -102,7 +102,7 @@ def imagine(
         last = steps[-1]
         obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
         steps.append(imagined_step(model, act, obs))
-    return concatenate(*steps).each(lambda field: field[:count])
+    return concatenate(*steps).map_fields(lambda field: field[:count])
 
 
 def imagined_step(model: WorldModel, act: Callable[[Tensor], Tensor], obs: Tensor) -> Transitions:
@@ -176,7 +176,7 @@ class MBPO(SAC):
         loss."""
         config, metrics = self.config, {}
         if self.fitted_at:
-            rows = self.replay.rows_at(self.replay.newest(min(unseen, self.replay.size)))
+            rows = self.replay.rows_at(self.replay.newest_indices(min(unseen, self.replay.size)))
             metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.fitted_at = self.steps
         self.model_optimizer.learning_rate = value_at(config.model_learning_rate, self.progress)

@@ -51,7 +51,7 @@ class PlanSpace:
             return torch.full(shape, 1.0 / self.action_size, device=self.device)
         return ((self.low + self.high) / 2).expand(shape).clone()
 
-    def around(self, center: Tensor, action_mask: NDArray[np.bool_] | None = None) -> Plans:
+    def plans_around(self, center: Tensor, action_mask: NDArray[np.bool_] | None = None) -> Plans:
         """The distribution of plans that a search around `center` [N, H, A] begins with.
 
         A mask [N, A] marks what is allowed in the first step; later masks are unknown.

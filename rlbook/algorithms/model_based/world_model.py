@@ -69,7 +69,7 @@ def world_model_update(
     Returns:
         The means of the loss's metrics and of the gradient's norm.
     """
-    rows = replay.rows_at(replay.newest(replay.size))
+    rows = replay.rows_at(replay.newest_indices(replay.size))
     model.standardise(rows, model.encode_action(rows.action))
     step_loss = partial(loss or world_model_loss, model)
     metrics = [
@@ -92,7 +92,7 @@ def world_model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
         model: differences and rewards are compared as it standardises them.
         batch: K · B transitions: the first B for the first member, and so on.
     """
-    rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
+    rows = batch.map_fields(lambda field: field.unflatten(0, (model.members, -1)))
     out = model.outputs(rows.obs.float(), model.encode_action(rows.action))  # [K, B, O + 2]
     error = out[..., :-1] - model.targets(rows)
     ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
@@ -182,11 +182,11 @@ class WorldModelAgent(Agent):
         obs = torch.from_numpy(observation).to(self.device)
         if not explore:
             rng, start = rng_for(self.seed, "planning"), self.plans.center(len(obs))
-            plans = self.plans.around(start, action_mask)
+            plans = self.plans.plans_around(start, action_mask)
             return self.plans.first_action(plan_in_model(self.model, obs, plans, self.config, rng))
         if self.steps < self.config.learning_starts:
             return self.plans.random_action(len(obs), self.exploration, action_mask)
-        plans = self.plans.around(self.plan_left, action_mask)
+        plans = self.plans.plans_around(self.plan_left, action_mask)
         plans = plan_in_model(self.model, obs, plans, self.config, self.exploration)
         self.plan_left = self.plans.next_centre(plans)
         return self.plans.first_action(plans)
@@ -205,7 +205,7 @@ class WorldModelAgent(Agent):
             return {}
         metrics, config = {}, self.config
         if not first:  # how far the model is off on the steps that it has not been trained on
-            rows = self.replay.rows_at(self.replay.newest(self.unseen))
+            rows = self.replay.rows_at(self.replay.newest_indices(self.unseen))
             metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.unseen = 0
         self.optimizer.learning_rate = value_at(config.learning_rate, self.progress)

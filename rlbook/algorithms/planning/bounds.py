@@ -30,7 +30,7 @@ def half_width(low: float, high: float, gamma: float) -> float:
     return gamma / (1 - gamma) * (high - low) / 2
 
 
-def middle(low: float, high: float, gamma: float) -> float:
+def shift_to_middle(low: float, high: float, gamma: float) -> float:
     """The shift from V' to the middle of the interval, in reward units; 0 for γ = 1."""
     return gamma / (1 - gamma) * (low + high) / 2 if gamma < 1 else 0.0
 
@@ -55,7 +55,7 @@ def extrapolate(change: float, last_change: float, apart: int = 1) -> float:
     return change * rate / (1 - rate) if rate < 1 else math.inf
 
 
-def largest(numbers: np.ndarray) -> float:
+def largest_absolute(numbers: np.ndarray) -> float:
     """The largest absolute value."""
     return max(float(numbers.max()), -float(numbers.min()))
 
@@ -101,13 +101,13 @@ class ErrorBound:
         [S]."""
         if self.error <= tolerance:
             return True
-        return self.is_rounding(self.travelled) and self.is_rounding(largest(values))
+        return self.is_rounding(self.travelled) and self.is_rounding(largest_absolute(values))
 
     @property
     def shift(self) -> float:
         """The shift from V to the middle of the interval, if V is to be moved there; in reward
         units."""
-        return middle(*self._extremes, self.gamma) if self.centers_values else 0.0
+        return shift_to_middle(*self._extremes, self.gamma) if self.centers_values else 0.0
 
     @property
     def policy_loss(self) -> float:
@@ -115,14 +115,14 @@ class ErrorBound:
         unknown."""
         if self._loss == math.inf:
             return math.inf
-        return (self._loss + self.tie(self.travelled)) / (1 - self.gamma)
+        return (self._loss + self.tie_tolerance(self.travelled)) / (1 - self.gamma)
 
     def is_rounding(self, largest_value: float) -> bool:
         """Whether the last change is within float64 rounding of values with this largest
         magnitude."""
         return self.change <= 4 * EPS * largest_value
 
-    def tie(self, largest_value: float) -> float:
+    def tie_tolerance(self, largest_value: float) -> float:
         """The difference up to which action values count as equal, in reward units.
 
         That is less than V is known by, and no more than `TIE` of the largest value.

@@ -47,7 +47,7 @@ def greedy_policy(
     best = action_values >= action_values.max(axis=1, keepdims=True) - slack
     if (best.sum(axis=1) == 1).all():
         return best.argmax(axis=1)
-    safe, staying, action = _sure_to_end(model, best)
+    safe, staying, action = _safe_states(model, best)
     if (staying.sum(axis=1) > 1).any():
         quickest = _quickest(model, staying & safe[:, None], safe)
         if can_end(model, quickest[:, None] == np.arange(model.num_actions))[0][safe].all():
@@ -55,7 +55,7 @@ def greedy_policy(
     return np.where(safe, action, best.argmax(axis=1))
 
 
-def _sure_to_end(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _safe_states(model: TabularMDP, best: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The safe states [S], the best actions that never leave them [S, A], and for each state [S]
     one of those that brings the end nearer.
     """

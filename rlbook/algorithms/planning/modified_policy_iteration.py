@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from rlbook.algorithms.planning.bounds import largest
+from rlbook.algorithms.planning.bounds import largest_absolute
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.undiscounted import resting_states
@@ -96,7 +96,7 @@ class ModifiedPolicyIteration(TablePlanner):
         V, gamma, m = self._values, self.config.gamma, self.config.evaluation_sweeps
         self._values, policy = improve(model, V, gamma)
         changes = self._values - V
-        self._take_in(float(changes.min()), float(changes.max()), apart=m + 1)
+        self._record_sweep(float(changes.min()), float(changes.max()), apart=m + 1)
         if self._finished:
             return
         self._values = evaluate(model, policy, self._values, gamma, m)
@@ -111,5 +111,5 @@ class ModifiedPolicyIteration(TablePlanner):
             self._resting = resting_states(model)
         self._values = np.where(self._resting, np.maximum(self._values, 0.0), self._values)
 
-    def _tie(self) -> float:
-        return self._bound.tie(largest(self._values))
+    def _tie_tolerance(self) -> float:
+        return self._bound.tie_tolerance(largest_absolute(self._values))

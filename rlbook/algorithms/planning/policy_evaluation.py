@@ -134,7 +134,7 @@ class PolicyEvaluation(TablePlanner):
         else:
             self._values = policy_evaluation_update(P, r, V, gamma)
         changes = self._values - V
-        self._take_in(float(changes.min()), float(changes.max()))
+        self._record_sweep(float(changes.min()), float(changes.max()))
 
     def _solve(self, model: TabularMDP) -> None:
         gamma = self.config.gamma

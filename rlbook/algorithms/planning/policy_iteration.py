@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from rlbook.agent import Metrics, State
-from rlbook.algorithms.planning.bounds import EPS, largest
+from rlbook.algorithms.planning.bounds import EPS, largest_absolute
 from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
@@ -63,7 +63,9 @@ def policy_iteration_update(
     chain, rewards = model.chain(policy)
     rewards = np.where(going_on, rewards, 0.0)
     values, residual = chain_values(chain, rewards, gamma, before, going_on)
-    slack = max(64 * EPS * largest(values), 4 * residual)  # what may be an error of rounding
+    slack = max(
+        64 * EPS * largest_absolute(values), 4 * residual
+    )  # what may be an error of rounding
     improves = first or bool((values > before + slack).any())
     Q = model.backup(values, gamma)  # [S, A]
     better = (Q.max(axis=1) > values + slack) & improves
@@ -145,8 +147,8 @@ class PolicyIteration(TablePlanner):
     def _check_finite(self) -> None:
         """Does nothing: solving for the values of a policy fails where they are infinite."""
 
-    def _tie(self) -> float:
-        return 1e-11 * largest(self._values)
+    def _tie_tolerance(self) -> float:
+        return 1e-11 * largest_absolute(self._values)
 
     def _progress(self) -> State:
         return {

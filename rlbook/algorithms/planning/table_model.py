@@ -112,7 +112,7 @@ class TableModel:
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
         """Does nothing: the observation is the state."""
 
-    def drew(self) -> bool:
+    def has_drawn(self) -> bool:
         """Whether a deterministic search met a random outcome; never, because a table knows all
         outcomes."""
         return False

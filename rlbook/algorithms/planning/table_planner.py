@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
-from rlbook.algorithms.planning.bounds import ErrorBound, largest
+from rlbook.algorithms.planning.bounds import ErrorBound, largest_absolute
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
 from rlbook.algorithms.planning.planner_config import Discounted, ModelSpaces, NumberedSpaces
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
@@ -113,7 +113,7 @@ class TablePlanner(Planner):
         """The metrics of the last sweep."""
         return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
-    def _take_in(self, low: float, high: float, *, apart: int = 1) -> None:
+    def _record_sweep(self, low: float, high: float, *, apart: int = 1) -> None:
         """Records a sweep that changed values by `low` to `high`; stops if the bounds are tight
         enough.
 
@@ -227,9 +227,9 @@ class TablePlanner(Planner):
         """The inverse of `_progress`."""
         self._bound.load_state_dict(state)
 
-    def _tie(self) -> float:
+    def _tie_tolerance(self) -> float:
         """The difference, in reward units, up to which action values count as equal."""
-        return TIE * largest(self._values)
+        return TIE * largest_absolute(self._values)
 
     def _current_action_values(self) -> np.ndarray:
         if self._action_values is not None:
@@ -245,6 +245,6 @@ class TablePlanner(Planner):
         action_values = self._current_action_values()
         policy = action_values.argmax(axis=1)
         if self._finished and self._model is not None:
-            policy = greedy_policy(self._model, action_values, self._tie())
+            policy = greedy_policy(self._model, action_values, self._tie_tolerance())
         self._policy = policy
         return policy

@@ -47,7 +47,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from rlbook.agent import State
-from rlbook.algorithms.planning.bounds import largest
+from rlbook.algorithms.planning.bounds import largest_absolute
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import non_negative, one_of, positive_int, unit_interval
@@ -127,10 +127,10 @@ class ValueIteration(TablePlanner):
         else:
             self._values = value_iteration_update(model, V, gamma)
         changes = self._values - V
-        self._take_in(float(changes.min()), float(changes.max()))
+        self._record_sweep(float(changes.min()), float(changes.max()))
 
-    def _tie(self) -> float:
-        return self._bound.tie(largest(self._values))
+    def _tie_tolerance(self) -> float:
+        return self._bound.tie_tolerance(largest_absolute(self._values))
 
     def _progress(self) -> State:
         way = {

@@ -135,7 +135,7 @@ def episode_reward(name: str | None, env: VectorEnv) -> EpisodeReward | None:
             f"actions, got {env.single_action_space}"
         )
     if name == "answer":
-        answered = getattr(env.unwrapped, "with_answers", None)
+        answered = getattr(env.unwrapped, "answer_replacer", None)
         if answered is None:
             raise ValueError("episode_reward 'answer' needs an environment with reference answers")
         return AnswerProbability(answered())

@@ -10,7 +10,7 @@ from rlbook.agent import Metrics
 from rlbook.algorithms.policy.episode_rewards import EpisodeReward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.options import ImportanceOptions
-from rlbook.data.refill import differ
+from rlbook.data.refill import groups_differ
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import find_estimator
@@ -50,7 +50,7 @@ def score_episodes(
     score = returns
     if config.credit == "reward-to-go":
         step_reward = rollout.tensor("reward").T  # [N, T]
-        batch.reward = step_reward if reward is None else paid_at_end(returns, batch.mask)
+        batch.reward = step_reward if reward is None else reward_at_end(returns, batch.mask)
     if reference is not None:
         batch.reference_log_prob = log_prob_by_rows(reference, batch)
         estimate = find_estimator(config.kl_estimator, config.kl_clamp)
@@ -60,12 +60,12 @@ def score_episodes(
             score = returns - config.kl_coef * kl.sum(1)
             if batch.reward is not None:
                 batch.reward = batch.reward - config.kl_coef * kl
-    batch.score, alike = score, ~differ(score, config.group_size)  # [N], [N / G]
+    batch.score, alike = score, ~groups_differ(score, config.group_size)  # [N], [N / G]
     metrics["zero_std_groups"] = float(alike.float().mean())
     return returns, metrics
 
 
-def paid_at_end(reward: Tensor, mask: Tensor) -> Tensor:
+def reward_at_end(reward: Tensor, mask: Tensor) -> Tensor:
     """The reward of whole episodes [N] at the last step of each: [N, T]."""
     last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
     return last * reward[:, None]

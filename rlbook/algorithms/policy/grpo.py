@@ -202,7 +202,7 @@ class GRPO(PolicyAgent):
     @property
     def may_be_best(self) -> bool:  # type: ignore[override]
         """Whether the policy is within `kl_band`."""
-        return self.control.inside
+        return self.control.is_within_band
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
@@ -212,7 +212,7 @@ class GRPO(PolicyAgent):
         self.rollout_data.clear()
         if batch is not None:
             metrics |= self.update(batch)
-            metrics |= self.control.follow(metrics.get("reference_kl", 0.0))
+            metrics |= self.control.update_coef(metrics.get("reference_kl", 0.0))
         return metrics
 
     def prepare(self) -> tuple[Batch | None, Metrics]:

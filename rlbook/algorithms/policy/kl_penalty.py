@@ -82,7 +82,7 @@ class KLControl:
     def __init__(self, config: GRPOConfig) -> None:
         self.config, self.kl_coef, self.kl = config, value_at(config.kl_coef, 0.0), 0.0
 
-    def follow(self, kl: float) -> Metrics:
+    def update_coef(self, kl: float) -> Metrics:
         """Adapts β after an update that led to this KL; returns β of that update."""
         config, used, self.kl = self.config, self.kl_coef, kl
         if config.kl_band is None:
@@ -106,7 +106,7 @@ class KLControl:
         return temperature_of_kl(self.kl, band=config.kl_band, range=config.score_temperatures)
 
     @property
-    def inside(self) -> bool:
+    def is_within_band(self) -> bool:
         """Whether the KL is at most the upper end of the band."""
         return self.config.kl_band is None or self.kl <= self.config.kl_band[1]
 

@@ -87,7 +87,7 @@ class PolicyAgent(PredictingAgent):
             self.reward_scale = RewardScale(env.num_envs, self.config.gamma)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self.sampler = None if parts.sampler is None else parts.sampler.bind_env(env)
-        self._acting, self._evaluating = self._acting_state(), self._evaluating_state()
+        self._acting, self._evaluating = self._acting_state(), self._evaluation_state()
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
         """Raises ValueError if a rollout of this many steps does not fit into memory."""
@@ -207,7 +207,7 @@ class PolicyAgent(PredictingAgent):
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
             set_rng_state(rng, kept)
         self.rollout_data.load_state_dict(state["rollout"])
-        self._acting, self._evaluating = self._acting_state(), self._evaluating_state()
+        self._acting, self._evaluating = self._acting_state(), self._evaluation_state()
         if self._acting is not None:
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:

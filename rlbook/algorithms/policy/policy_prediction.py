@@ -42,7 +42,7 @@ class PredictingAgent(Agent):
         """The acting state of the policy in training: its own, or one that asks another program."""
         return self.policy.initial_state() if self.sampler is None else self.sampler.acting_state()
 
-    def _evaluating_state(self) -> Any:
+    def _evaluation_state(self) -> Any:
         """The acting state of the policy outside training. The memory of a recurrent policy is held
         by the caller."""
         return None if self.remembers else self.policy.initial_state()
@@ -65,13 +65,13 @@ class PredictingAgent(Agent):
                 action_mask=action_mask,
             )
         assert isinstance(self.policy, LanguageModelPolicy)
-        seed = int(self._exploring_twin().exploration.integers(2**31)) if explore else None
+        seed = int(self._exploring_copy().exploration.integers(2**31)) if explore else None
         texts: Any = [observation] if isinstance(observation, str) else observation
         written = write(self.policy, self.codec, texts, seed=seed)
         return written[0] if isinstance(observation, str) else written
 
-    def _exploring_twin(self) -> Self:
-        twin = super()._exploring_twin()
+    def _exploring_copy(self) -> Self:
+        twin = super()._exploring_copy()
         twin.begin()  # a memory of its own for what it writes
         return twin
 

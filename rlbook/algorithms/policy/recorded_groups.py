@@ -54,7 +54,7 @@ def fit_groups(agent: Learner, data: Data) -> Iterator[Metrics]:
         loss = partial(agent.loss, agent.policy, config=config)
         step = weighted_step(agent.optimizer, loss, batch, config)
         metrics |= mean_metrics([step]) | {"learning_rate": rate} | reference_metrics(agent, batch)
-        metrics |= agent.control.follow(metrics["reference_kl"])
+        metrics |= agent.control.update_coef(metrics["reference_kl"])
         if len(held_out) and data.passes % 1 == 0:
             metrics |= held_out_metrics(agent, data[held_out])
         yield metrics
@@ -66,7 +66,7 @@ def recorded_rows(agent: Learner, groups: RankedBatch) -> tuple[Batch, Metrics]:
     at first, then of all."""
     config, temperature = agent.config, agent.control.temperature
     if config.top is not None and agent.progress < config.top_share:
-        groups = groups.best(config.top)
+        groups = groups.best_episodes(config.top)
     batch, metrics = groups.episodes.to(agent.parts.device), {}
     assert agent.reference is not None
     batch.log_prob = batch.reference_log_prob = log_prob_by_rows(agent.reference, batch)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, NoHyperparameters, State
 from rlbook.errors import RequestError
-from rlbook.interaction.spaces import without_length
+from rlbook.interaction.spaces import length_free_space
 from rlbook.networks.policy import Policy, load_saved, saved_tensors
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def check_spaces(named: Agent, learner: Agent, role: str) -> None:
     """Raises RequestError unless both see the same observations and take the same actions."""
     for what in ("observation_space", "action_space"):
         ours, theirs = (getattr(agent.adaptation, what, None) for agent in (learner, named))
-        if without_length(ours) != without_length(theirs):
+        if length_free_space(ours) != length_free_space(theirs):
             found = f"its {what.replace('_', ' ')} is {str(theirs)[:80]}"
             wanted = f"the agent's {str(ours)[:80]}"
             raise RequestError(

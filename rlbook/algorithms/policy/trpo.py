@@ -141,7 +141,7 @@ def fit_value(
             gradient_step(
                 optimizer,
                 partial(value_loss, policy),
-                with_shares(rows),
+                weigh_equally(rows),
                 max_grad_norm=config.max_grad_norm,
             )
             for rows in minibatches(batch, config.batch_size, rng)
@@ -149,7 +149,7 @@ def fit_value(
     return mean_metrics(metrics)
 
 
-def with_shares(rows: Batch) -> Batch:
+def weigh_equally(rows: Batch) -> Batch:
     """A minibatch whose elements have equal weights."""
     assert rows.target is not None
     return replace(rows, weight=per_token(rows.mask.to(rows.target.dtype)))

@@ -41,7 +41,7 @@ class EpisodeMemory(EpisodeArrays, Memory):
     """The tables of an agent that stores the episode in progress."""
 
 
-def no_episode() -> dict[str, np.ndarray]:
+def empty_episode() -> dict[str, np.ndarray]:
     """The fields of `EpisodeArrays` before the first step."""
     none = np.zeros(0, dtype=np.int64)
     recorded = np.zeros(1, dtype=np.int64)

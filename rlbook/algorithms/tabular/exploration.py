@@ -105,7 +105,7 @@ def deterministic_argmax(row: Sequence[float], place: int) -> int:
     return best[place % len(best)]
 
 
-def largest(row: Row) -> float:
+def row_max(row: Row) -> float:
     """max_a of a row [A]."""
     best = row[0]
     for action in range(1, len(row)):
@@ -137,7 +137,7 @@ def epsilon_greedy(
 def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """An action drawn with probability ∝ exp(Q / τ)."""
     row, temperature = memory.q[state], scheduled_value(settings.temperature, memory.clock[0], 1)
-    best, total = largest(row), 0.0
+    best, total = row_max(row), 0.0
     for action in range(len(row)):
         total += math.exp((row[action] - best) / temperature)
     left = rng.random() * total
@@ -205,13 +205,13 @@ def probability(memory: ControlMemory, settings: ControlSettings, state: int, ac
     row = memory.q[state]
     if settings.exploration == SOFTMAX:
         temperature = scheduled_value(settings.temperature, memory.clock[0], 1)
-        best, total = largest(row), 0.0
+        best, total = row_max(row), 0.0
         for other in range(len(row)):
             total += math.exp((row[other] - best) / temperature)
         return math.exp((row[action] - best) / temperature) / total
     if row[action] == FORBIDDEN:
         return 0.0
-    best, ties = largest(row), 0
+    best, ties = row_max(row), 0
     for other in range(len(row)):
         if row[other] == best:
             ties += 1

@@ -35,7 +35,7 @@ from rlbook.algorithms.tabular.episode import (
     VISITS,
     EpisodeAgent,
     EpisodeArrays,
-    no_episode,
+    empty_episode,
     record,
     to_returns,
 )
@@ -43,8 +43,8 @@ from rlbook.algorithms.tabular.exploration import (
     UCB,
     expected_value,
     explore,
-    largest,
     random_action,
+    row_max,
     step_size,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
@@ -93,7 +93,7 @@ def mc_control_update(
 def policy_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """V(s) under the current policy, from Q, in reward units; UCB counts as greedy."""
     if settings.exploration == UCB:
-        return largest(memory.q[state])
+        return row_max(memory.q[state])
     return expected_value(memory, settings, state)
 
 
@@ -158,7 +158,7 @@ class MCControl(EpisodeAgent, ControlAgent):
 
     def make_memory(self) -> MCControlMemory:
         first = np.zeros((self.num_states, self.num_actions), dtype=np.int64)
-        return MCControlMemory(*super().make_memory(), **no_episode(), first=first)
+        return MCControlMemory(*super().make_memory(), **empty_episode(), first=first)
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
         """The model for training: with exploring starts "pairs", episodes begin in a uniformly

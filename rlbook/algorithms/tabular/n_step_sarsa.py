@@ -37,8 +37,8 @@ from rlbook.algorithms.tabular.records import ControlSettings, StepTables
 from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
 from rlbook.algorithms.tabular.windows import (
     Window,
+    empty_window,
     n_step_return,
-    no_window,
     rewards_to_returns,
 )
 from rlbook.checks import ENDLESS, positive_int
@@ -147,7 +147,7 @@ class NStepSarsa(ControlAgent):
     def make_memory(self) -> NStepMemory:
         none = np.zeros(0, dtype=np.int64)
         return NStepMemory(
-            *super().make_memory(), pending=np.full(1, NONE), **no_window(), actions=none
+            *super().make_memory(), pending=np.full(1, NONE), **empty_window(), actions=none
         )
 
     def step_tables(self) -> tuple[StepTables, ...]:

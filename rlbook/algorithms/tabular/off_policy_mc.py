@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.control_agent import ControlAgent
-from rlbook.algorithms.tabular.episode import EPISODE, EVERY, EpisodeAgent, no_episode, record
-from rlbook.algorithms.tabular.exploration import explore, largest, probability
+from rlbook.algorithms.tabular.episode import EPISODE, EVERY, EpisodeAgent, empty_episode, record
+from rlbook.algorithms.tabular.exploration import explore, probability, row_max
 from rlbook.algorithms.tabular.off_policy_mc_config import PREDICTION, OffPolicyMCConfig
 from rlbook.algorithms.tabular.prediction.given_policy import (
     EPSILON_GREEDY,
@@ -55,7 +55,7 @@ from rlbook.algorithms.tabular.prediction.off_policy_prediction import (
     WEIGHTINGS,
     OffPolicyMemory,
     OffPolicySettings,
-    behave,
+    behaviour_action,
     count,
     prediction_update,
 )
@@ -81,7 +81,7 @@ def control_update(
     memory.ratios[record(memory, state, action, reward) - 1] = chance
     if not (terminated or truncated):
         return None
-    outcome = 0.0 if terminated else largest(memory.q[next_state])
+    outcome = 0.0 if terminated else row_max(memory.q[next_state])
     weight, error, updates = 1.0, 0.0, 0
     for time in range(memory.recorded[0] - 1, -1, -1):
         state, action = memory.states[time], memory.actions[time]
@@ -102,7 +102,7 @@ def control_update(
 
 def steady_best(row: NDArray[np.float64], state: int) -> int:
     """A best action, always the same one, as in `ControlAgent.greedy_action`."""
-    best, ties = largest(row), 0
+    best, ties = row_max(row), 0
     for action in range(len(row)):
         if row[action] == best:
             ties += 1
@@ -163,7 +163,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
 
     def functions(self) -> tuple[Choose, Update]:
         if self.is_prediction:
-            return behave, prediction_update
+            return behaviour_action, prediction_update
         return super().functions()[0], control_update
 
     def make_settings(self) -> OffPolicySettings:
@@ -179,7 +179,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         v = np.full(self.num_states, float(self.config.initial_value))
         return OffPolicyMemory(
             *super().make_memory(),
-            **no_episode(),
+            **empty_episode(),
             v=v,
             total=np.zeros(self._target.shape),
             target=self._target,

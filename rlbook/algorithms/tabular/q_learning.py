@@ -24,7 +24,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
-from rlbook.algorithms.tabular.exploration import largest, step_size
+from rlbook.algorithms.tabular.exploration import row_max, step_size
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 
 
@@ -39,7 +39,7 @@ def q_learning_update(
     gamma: float,
 ) -> float:
     """One step, in place on q [S, A]. Returns δ in reward units."""
-    target = reward if terminated else reward + gamma * largest(q[next_state])
+    target = reward if terminated else reward + gamma * row_max(q[next_state])
     error = target - q[state][action]
     q[state][action] += alpha * error
     return error

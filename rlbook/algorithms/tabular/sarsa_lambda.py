@@ -36,9 +36,9 @@ from rlbook.algorithms.tabular.traces import (
     NAMES,
     TracedAgent,
     TracedControlSettings,
-    fade,
-    forget,
-    no_traces,
+    decay_traces,
+    empty_traces,
+    reset_traces,
     spread_error,
     visit,
 )
@@ -71,9 +71,9 @@ def sarsa_lambda_update(
     visit(memory, settings.traces, state, action, step_size(memory, settings, state, action))
     spread_error(memory, error)
     if terminated or truncated:
-        forget(memory)
+        reset_traces(memory)
     else:
-        fade(memory, settings.decay)
+        decay_traces(memory, settings.decay)
     return abs(error)
 
 
@@ -116,7 +116,7 @@ class SarsaLambda(TracedAgent, ControlAgent):
             *super().make_memory(),
             pending=np.full(1, NONE),
             before=np.zeros(1),
-            **no_traces(self.num_states, self.num_actions),
+            **empty_traces(self.num_states, self.num_actions),
         )
 
     def begin(self) -> None:

@@ -89,10 +89,10 @@ def spread_error(memory: TracedControlMemory, error: float) -> None:
         memory.q[state][action] += error * memory.traces[place]
 
 
-def fade(memory: Traces, decay: float) -> None:
+def decay_traces(memory: Traces, decay: float) -> None:
     """Multiplies all traces by `decay`, in [0, 1], and removes those that become 0."""
     if decay == 0.0:
-        forget(memory)
+        reset_traces(memory)
     place = 0
     while place < memory.active[0]:
         memory.traces[place] *= decay
@@ -102,7 +102,7 @@ def fade(memory: Traces, decay: float) -> None:
             _remove(memory, place)
 
 
-def forget(memory: Traces) -> None:
+def reset_traces(memory: Traces) -> None:
     """Sets all traces to 0."""
     for place in range(memory.active[0]):
         memory.place[memory.traced_states[place]][memory.traced_actions[place]] = 0
@@ -121,7 +121,7 @@ def _remove(memory: Traces, place: int) -> None:
     memory.active[0] = last
 
 
-def no_traces(num_states: int, num_actions: int) -> dict[str, np.ndarray]:
+def empty_traces(num_states: int, num_actions: int) -> dict[str, np.ndarray]:
     """The fields of `Traces` before the first step."""
     none = np.zeros(0, dtype=np.int64)
     return {
@@ -142,7 +142,7 @@ class TracedAgent(TableAgent):
         return (StepTables(LISTED, "active", self.memory.place.size),)
 
     def begin(self) -> None:
-        forget(self.memory)
+        reset_traces(self.memory)
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         """Raises ValueError unless the saved list and the saved places agree, too.

@@ -34,8 +34,8 @@ from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory
 from rlbook.algorithms.tabular.traces import (
     TracedControlMemory,
     TracedControlSettings,
-    fade,
-    forget,
+    decay_traces,
+    reset_traces,
     spread_error,
     visit,
 )
@@ -69,9 +69,9 @@ def true_online_sarsa_lambda_update(
         memory.q[state][action] = value + error * trace + drift * (trace - alpha)
     memory.before[0] = next_value
     if terminated or truncated:
-        forget(memory)
+        reset_traces(memory)
     else:
-        fade(memory, settings.decay)
+        decay_traces(memory, settings.decay)
     return abs(error)
 
 

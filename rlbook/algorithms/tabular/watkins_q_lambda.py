@@ -30,15 +30,15 @@ from typing import Annotated
 from numpy.random import Generator
 
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
-from rlbook.algorithms.tabular.exploration import largest, step_size
+from rlbook.algorithms.tabular.exploration import row_max, step_size
 from rlbook.algorithms.tabular.traces import (
     NAMES,
     TracedAgent,
     TracedControlMemory,
     TracedControlSettings,
-    fade,
-    forget,
-    no_traces,
+    decay_traces,
+    empty_traces,
+    reset_traces,
     spread_error,
     visit,
 )
@@ -57,16 +57,16 @@ def watkins_q_lambda_update(
     truncated: bool,
 ) -> float:
     """One step, in place on Q. Returns |δ| in reward units."""
-    if memory.q[state][action] < largest(memory.q[state]):
-        forget(memory)
-    bootstrap = 0.0 if terminated else settings.gamma * largest(memory.q[next_state])
+    if memory.q[state][action] < row_max(memory.q[state]):
+        reset_traces(memory)
+    bootstrap = 0.0 if terminated else settings.gamma * row_max(memory.q[next_state])
     error = reward + bootstrap - memory.q[state][action]
     visit(memory, settings.traces, state, action, step_size(memory, settings, state, action))
     spread_error(memory, error)
     if terminated or truncated:
-        forget(memory)
+        reset_traces(memory)
     else:
-        fade(memory, settings.decay)
+        decay_traces(memory, settings.decay)
     return abs(error)
 
 
@@ -93,5 +93,5 @@ class WatkinsQLambda(TracedAgent, ControlAgent):
         return TracedControlSettings(*super().make_settings(), decay=float(decay), traces=kind)
 
     def make_memory(self) -> TracedControlMemory:
-        traces = no_traces(self.num_states, self.num_actions)
+        traces = empty_traces(self.num_states, self.num_actions)
         return TracedControlMemory(*super().make_memory(), **traces)

@@ -49,7 +49,7 @@ def rewards_to_returns(memory: Window, settings: Settings, steps: int, bootstrap
         slot = slot - 1 if slot > 0 else room - 1
 
 
-def no_window() -> dict[str, np.ndarray]:
+def empty_window() -> dict[str, np.ndarray]:
     """The fields of `Window` before the first step."""
     none = np.zeros(0, dtype=np.int64)
     return {"time": np.zeros(1, dtype=np.int64), "states": none, "rewards": np.zeros(0)}

@@ -24,7 +24,7 @@ from rlbook.checks import non_negative
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.networks.optimizer import LossOutput
-from rlbook.networks.policy import full_precision
+from rlbook.networks.policy import to_full_precision
 from rlbook.networks.values import ActionValue
 
 
@@ -32,7 +32,7 @@ def cql_loss(
     q: ActionValue, target: ActionValue, batch: Transitions, *, config: CQLConfig
 ) -> LossOutput:
     """The loss of fitted Q iteration plus the weighted conservative term; lower is better."""
-    values = full_precision(q(batch.obs))  # [B, A]
+    values = to_full_precision(q(batch.obs))  # [B, A]
     fitted = regression_loss(values, target, batch, config.gamma)
     gap = conservative_gap(values, batch.action, batch.action_mask)
     loss = fitted.loss + config.conservative_coef * gap

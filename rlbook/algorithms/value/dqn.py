@@ -64,7 +64,7 @@ from rlbook.networks.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.networks.policy import as_array, full_precision
+from rlbook.networks.policy import as_array, to_full_precision
 from rlbook.networks.q_network import predict
 from rlbook.networks.recurrent_memory import RecurrentMemory
 from rlbook.networks.recurrent_q import RecurrentQ, acting_values
@@ -125,7 +125,7 @@ def dqn_loss(
         return recurrent_loss(q, batch, config=config)
     if config.distributional:
         return distributional_loss(q, batch, config=config, noise=noise)
-    values = full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
+    values = to_full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
     value = values.gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
     target = dqn_target(q, batch, config=config, noise=noise)
     value_loss = huber_loss if config.huber else squared_value_loss

@@ -52,7 +52,7 @@ from rlbook.networks.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.networks.policy import as_array, full_precision
+from rlbook.networks.policy import as_array, to_full_precision
 from rlbook.networks.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for
 
@@ -83,7 +83,7 @@ def fitted_q_loss(
     q: ActionValue, target: ActionValue, batch: Transitions, *, config: FittedQConfig
 ) -> LossOutput:
     """The error of Q(s, a) against its target; lower is better."""
-    return regression_loss(full_precision(q(batch.obs)), target, batch, config.gamma)
+    return regression_loss(to_full_precision(q(batch.obs)), target, batch, config.gamma)
 
 
 def regression_loss(
@@ -174,7 +174,7 @@ class FittedQ(Agent):
             if self.fitted % self.config.target_period == 0:
                 self.target.load_state_dict(self.q.state_dict())
             self.fitted += 1
-            yield self.train_on(batch.each(lambda field: field.to(self.parts.device)))
+            yield self.train_on(batch.map_fields(lambda field: field.to(self.parts.device)))
 
     def train_on(self, batch: Transitions) -> Metrics:
         """One gradient step on B recorded transitions."""

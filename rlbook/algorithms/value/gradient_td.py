@@ -104,7 +104,7 @@ class GradientTD(LinearPrediction):
                 "behavior must take every action that the policy takes, but it never takes "
                 f"{missing[0][1]} in state {missing[0][0]}"
             )
-        self.follow(behavior)
+        self.follow_policy(behavior)
         self._ratios = self._target_policy / np.where(behavior > 0, behavior, 1.0)
         self.helper = np.zeros(self.features.num_features)
 

@@ -224,7 +224,7 @@ class IQL(Agent):
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         for batch in data.minibatches(self.config.batch_size):
-            yield self.train_on(batch.each(lambda field: field.to(self.parts.device)))
+            yield self.train_on(batch.map_fields(lambda field: field.to(self.parts.device)))
 
     def train_on(self, batch: Transitions) -> Metrics:
         """One gradient step of each network on B recorded transitions."""

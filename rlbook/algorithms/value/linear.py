@@ -143,9 +143,9 @@ class LinearPrediction(LinearAgent):
         """Raises ValueError where the policy does not fit the environment."""
         super().__init__(env, config, seed)
         self._target_policy = self.policy_of(config.policy, env, config.epsilon)
-        self.follow(self._target_policy)
+        self.follow_policy(self._target_policy)
 
-    def follow(self, policy: np.ndarray) -> None:
+    def follow_policy(self, policy: np.ndarray) -> None:
         """Acts by these probabilities from now on: [S, A], or [1, A]."""
         self._followed, self._cumulative = policy, cumulative(policy)
 

@@ -26,7 +26,7 @@ from rlbook.data.sequence_replay import SequenceMinibatch
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.networks.optimizer import LossOutput
-from rlbook.networks.policy import full_precision
+from rlbook.networks.policy import to_full_precision
 from rlbook.networks.recurrent_q import RecurrentQ
 from rlbook.networks.values import ActionValue
 
@@ -43,7 +43,7 @@ def recurrent_loss(
         noise: of no use here.
     """
     assert isinstance(q, RecurrentQ)
-    values = full_precision(q(batch.sequences))  # [B, L + 1, A]
+    values = to_full_precision(q(batch.sequences))  # [B, L + 1, A]
     value = values[:, :-1].gather(2, batch.action[..., None]).squeeze(2)  # [B, L]
     target = recurrent_target(values.detach(), batch, double=config.double)
     value_loss = huber_loss if config.huber else squared_value_loss

@@ -218,23 +218,24 @@ def has_frequencies(hint: str, expected: Callable[[Case], np.ndarray]) -> Judge:
         for case, answer in zip(cases, answers, strict=True):
             wanted = expected(case)
             found = np.asarray(answer, dtype=np.float64)
-            if not follow(found, wanted, case["draws"]):
+            if not match_frequencies(found, wanted, case["draws"]):
                 return Score(
-                    0.0, f"{hint}: the actions' shares are {_brief(found)}, not {_brief(wanted)}"
+                    0.0,
+                    f"{hint}: the actions' shares are {_format_numbers(found)}, not {_format_numbers(wanted)}",
                 )
         return Score(1.0, "right")
 
     return judge
 
 
-def follow(shares: object, probs: np.ndarray, draws: int) -> bool:
+def match_frequencies(shares: object, probs: np.ndarray, draws: int) -> bool:
     """Whether the frequencies among so many draws are within five standard errors of the
     probabilities [A], which a correct answer misses once in 10^6 times."""
     found, error = np.asarray(shares, dtype=np.float64), 5 * np.sqrt(probs * (1 - probs) / draws)
     return found.shape == probs.shape and bool((np.abs(found - probs) <= error + 1e-9).all())
 
 
-def _brief(numbers: np.ndarray) -> str:
+def _format_numbers(numbers: np.ndarray) -> str:
     return ", ".join(f"{item:.2f}" for item in numbers.reshape(-1))
 
 

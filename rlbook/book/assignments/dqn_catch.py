@@ -23,7 +23,7 @@ from rlbook.book.assignments.worlds import (
     catch_world,
     endless_values,
     endless_world,
-    greedy,
+    greedy_policy,
     return_of,
 )
 
@@ -111,18 +111,18 @@ def _games(rng: Generator) -> list[Case]:
     ]
 
 
-def _endless(rng: Generator) -> list[Case]:
+def _draw_endless_world(rng: Generator) -> list[Case]:
     world = endless_world(rng, pixels=True)
     return [{"world": world, "steps": 5_000, "gamma": 0.7, "seed": int(rng.integers(1_000))}]
 
 
-def _exact(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
+def _exact_values(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
     return np.repeat(endless_values(case["gamma"])[:, None], 2, axis=1), (slice(None), slice(None))
 
 
 def _catch_return(case: Case, found: np.ndarray) -> float:
     shape = (len(case["world"]["next_state"]), 3)
-    return return_of(case["world"], greedy(found)) if found.shape == shape else -np.inf
+    return return_of(case["world"], greedy_policy(found)) if found.shape == shape else -np.inf
 
 
 ASSIGNMENT = Assignment(
@@ -197,10 +197,10 @@ ASSIGNMENT = Assignment(
             3,
             "train bootstraps where the time limit cut an episode, from what the step led to",
             "dqn_train",
-            _endless,
+            _draw_endless_world,
             # an ending at the limit, or the reset's observation in its place, is off by 0.4 or more
             is_off_by_at_most(
-                0.25, "where the time limit cut, the last state's value counts", _exact
+                0.25, "where the time limit cut, the last state's value counts", _exact_values
             ),
             trains=True,
         ),

@@ -16,15 +16,15 @@ from rlbook.book.assignments.assignment import (
     RubricLine,
     Score,
     find_difference,
-    follow,
     is_off_by_at_most,
+    match_frequencies,
     reaches,
 )
 from rlbook.book.assignments.dqn_catch import numbers
 from rlbook.book.assignments.ppo_maze import (
     corridors,
     endings,
-    endless,
+    endless_cases,
     exact_values,
     mazes,
     policies,
@@ -144,7 +144,7 @@ def _judge_functions(cases: Sequence[Case], answers: Sequence[Any], right: Seque
             problem = find_difference(answer, wanted)
         else:
             probs = softmax(np.array(case["logits"]))
-            right_shares = follow(answer, probs, case["draws"])
+            right_shares = match_frequencies(answer, probs, case["draws"])
             problem = "" if right_shares else "the shares of the actions are others"
         if problem:
             return Score(0.0, f"{HINTS[case['part']]}: {problem}")
@@ -172,7 +172,7 @@ ASSIGNMENT = Assignment(
             1,
             "the values of a world that only the time limit ends are right after training",
             "maze_train",
-            endless(20_480),
+            endless_cases(20_480),
             # bootstrapping wrongly at the limit is off by 0.4 or more
             is_off_by_at_most(0.25, "the values at the time limit are wrong", exact_values),
             trains=True,

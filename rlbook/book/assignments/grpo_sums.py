@@ -41,7 +41,7 @@ def groups(rng: Generator) -> list[Case]:
     return found
 
 
-def unanimous(rng: Generator) -> list[Case]:
+def draw_unanimous_groups(rng: Generator) -> list[Case]:
     """Groups in which every text earns the same, beside one that differs."""
     return [{"reward": [[1.0] * 4, [0.0] * 4, rng.permutation([1.0, 0.0, 0.0, 1.0]).tolist()]}]
 
@@ -125,7 +125,7 @@ ASSIGNMENT = Assignment(
             1,
             "a group in which every reward is the same has advantages of 0",
             "grpo_advantages",
-            unanimous,
+            draw_unanimous_groups,
             matches_solution("1e-4 is added to the deviation, so that nothing is divided by 0"),
         ),
         RubricLine(

@@ -13,8 +13,8 @@ from rlbook.book.assignments.assignment import (
     Case,
     RubricLine,
     Score,
-    follow,
     has_properties,
+    match_frequencies,
     matches_solution,
     reaches,
 )
@@ -93,7 +93,7 @@ def _draws(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) 
     del right
     for case, (shares, log_probs) in zip(cases, answers, strict=True):
         wanted = softmax(np.array(case["logits"]))
-        if not follow(shares, wanted, case["draws"]):
+        if not match_frequencies(shares, wanted, case["draws"]):
             return Score(0.0, "act draws each action with its probability under the policy")
         # float32 keeps 7 digits
         if (np.abs(np.asarray(log_probs) - np.log(wanted)) > 1e-4).any():
@@ -114,7 +114,7 @@ def mazes(steps: int) -> Callable[[Generator], list[Case]]:
     ]
 
 
-def endless(steps: int) -> Callable[[Generator], list[Case]]:
+def endless_cases(steps: int) -> Callable[[Generator], list[Case]]:
     """Draws a world in which only the time limit ends an episode."""
     return lambda rng: [
         {

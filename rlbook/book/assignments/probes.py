@@ -93,7 +93,7 @@ class Additions:
         return torch.tensor(right, dtype=torch.float32)
 
 
-def behind_methods(world: TableWorld) -> SimpleNamespace:
+def hide_tables(world: TableWorld) -> SimpleNamespace:
     """A world as a student's program sees it: its tables are hidden."""
     return SimpleNamespace(
         reset=lambda *, seed=None: world.reset(seed=seed),
@@ -128,7 +128,7 @@ def leaves(case: Case, names: str) -> list[Tensor]:
     return [torch.tensor(case[name], requires_grad=True) for name in names.split()]
 
 
-def plain(case: Case, names: str) -> list[Tensor]:
+def case_tensors(case: Case, names: str) -> list[Tensor]:
     """Some of a case's arrays as tensors."""
     return [torch.tensor(case[name]) for name in names.split()]
 
@@ -170,17 +170,17 @@ def frequencies(actions: list[int], num_actions: int) -> list[float]:
 
 
 def _batch(student: ModuleType, case: Case) -> Any:
-    return student.CatchBatch(*plain(case, "obs action reward next_obs terminated"))
+    return student.CatchBatch(*case_tensors(case, "obs action reward next_obs terminated"))
 
 
 def dqn_target(student: ModuleType, case: Case) -> Any:
-    given = plain(case, "reward next_obs terminated")
+    given = case_tensors(case, "reward next_obs terminated")
     return student.td_target(linear(case["target_weights"]), *given, case["gamma"])
 
 
 def dqn_terminal(student: ModuleType, case: Case) -> Any:
     """The targets of the terminated transitions, and for how many others something follows."""
-    reward, next_obs, terminated = plain(case, "reward next_obs terminated")
+    reward, next_obs, terminated = case_tensors(case, "reward next_obs terminated")
     net = linear(case["target_weights"])
     target = student.td_target(net, reward, next_obs, terminated, case["gamma"])
     return [*target[terminated].tolist(), float((target != reward)[~terminated].sum())]
@@ -251,7 +251,7 @@ def _dqn_learner(student: ModuleType, case: Case) -> Any:
 def dqn_train(student: ModuleType, case: Case) -> Any:
     """The action values of every state after training, [S, A]."""
     world = TableWorld(**case["world"])
-    env = behind_methods(world)
+    env = hide_tables(world)
     learner = student.train(env, steps=case["steps"], gamma=case["gamma"], seed=case["seed"])
     assert world.pixels is not None
     obs = torch.tensor(world.pixels.reshape(len(world.pixels), -1), dtype=torch.float32) / 255
@@ -264,7 +264,7 @@ ENDINGS = "reward value next_value terminated truncated"
 
 
 def ppo_gae(student: ModuleType, case: Case) -> Any:
-    return student.gae(*plain(case, ENDINGS), case["gamma"], case["lam"])
+    return student.gae(*case_tensors(case, ENDINGS), case["gamma"], case["lam"])
 
 
 def ppo_terminal(student: ModuleType, case: Case) -> Any:
@@ -299,12 +299,12 @@ def _advantage_changes(student: ModuleType, case: Case, rows: dict[str, list[int
         other[name][where] += 10.0
     end = (case["terminated"] if any(case["terminated"]) else case["truncated"]).index(True)
     settings = case["gamma"], case["lam"]
-    before = student.gae(*plain(case, ENDINGS), *settings)[: end + 1]
+    before = student.gae(*case_tensors(case, ENDINGS), *settings)[: end + 1]
     return not is_close(before, student.gae(*other.values(), *settings)[: end + 1])
 
 
 def ppo_loss(student: ModuleType, case: Case) -> Any:
-    return student.policy_loss(*plain(case, "log_prob old_log_prob advantage"), case["clip"])
+    return student.policy_loss(*case_tensors(case, "log_prob old_log_prob advantage"), case["clip"])
 
 
 def ppo_gradient(student: ModuleType, case: Case) -> Any:
@@ -344,8 +344,8 @@ def _one_step_advantage(
 def ppo_update(student: ModuleType, case: Case) -> Any:
     """The policy's logits and the values after an update."""
     learner = student.MazeLearner(len(case["values"]), len(case["logits"][0]), **case["settings"])
-    learner.logits.data, learner.values.data = plain(case, "logits values")
-    rollout = plain(case, "obs action log_prob reward next_obs terminated truncated")
+    learner.logits.data, learner.values.data = case_tensors(case, "logits values")
+    rollout = case_tensors(case, "obs action log_prob reward next_obs terminated truncated")
     with stand_ins(
         student,
         gae=_one_step_advantage,
@@ -362,7 +362,7 @@ def ppo_collect(student: ModuleType, case: Case) -> Any:
     def store(learner: Any, rollout: Any) -> None:
         found.extend([float(item) for item in column] for column in rollout)
 
-    env = behind_methods(TableWorld(**case["world"]))
+    env = hide_tables(TableWorld(**case["world"]))
     with stand_ins(student.MazeLearner, update=store):
         student.train(env, steps=3 * case["steps"], rollout_steps=case["steps"], seed=0)
     return found
@@ -371,7 +371,7 @@ def ppo_collect(student: ModuleType, case: Case) -> Any:
 def maze_train(student: ModuleType, case: Case) -> Any:
     """The policy of every state after training [S, A], as logits, and the values as a last
     column."""
-    env = behind_methods(TableWorld(**case["world"]))
+    env = hide_tables(TableWorld(**case["world"]))
     learner = student.train(env, steps=case["steps"], gamma=case["gamma"], seed=case["seed"])
     return torch.cat([learner.logits, learner.values[:, None]], dim=1).round(decimals=4)
 
@@ -384,7 +384,7 @@ def grpo_mask(student: ModuleType, case: Case) -> Any:
 
 
 def grpo_log_probs(student: ModuleType, case: Case) -> Any:
-    return student.token_log_probs(*plain(case, "logits tokens"))
+    return student.token_log_probs(*case_tensors(case, "logits tokens"))
 
 
 def grpo_advantages(student: ModuleType, case: Case) -> Any:
@@ -392,7 +392,9 @@ def grpo_advantages(student: ModuleType, case: Case) -> Any:
 
 
 def grpo_loss(student: ModuleType, case: Case) -> Any:
-    return student.grpo_loss(*plain(case, "log_prob old_log_prob advantage mask"), case["clip"])
+    return student.grpo_loss(
+        *case_tensors(case, "log_prob old_log_prob advantage mask"), case["clip"]
+    )
 
 
 def grpo_gradient(student: ModuleType, case: Case) -> Any:
@@ -434,7 +436,7 @@ def grpo_train(student: ModuleType, case: Case) -> Any:
 
 def walk_returns(student: ModuleType, case: Case) -> Any:
     return student.n_step_returns(
-        *plain(case, "reward next_value terminated truncated"), case["gamma"]
+        *case_tensors(case, "reward next_value terminated truncated"), case["gamma"]
     )
 
 
@@ -443,15 +445,19 @@ def walk_loss(student: ModuleType, case: Case) -> Any:
     row."""
     log_probs, value = leaves(case, "log_probs value")
     loss = student.actor_critic_loss(
-        log_probs, *plain(case, "action"), value, *plain(case, "returns"), case["entropy_coef"]
+        log_probs,
+        *case_tensors(case, "action"),
+        value,
+        *case_tensors(case, "returns"),
+        case["entropy_coef"],
     )
     return [loss.item(), *gradients(loss, log_probs, value)]
 
 
 def walk_update(student: ModuleType, case: Case) -> Any:
     learner = student.WalkLearner(len(case["values"]), len(case["logits"][0]), **case["settings"])
-    learner.logits.data, learner.values.data = plain(case, "logits values")
-    rollout = plain(case, "obs action reward next_obs terminated truncated")
+    learner.logits.data, learner.values.data = case_tensors(case, "logits values")
+    rollout = case_tensors(case, "obs action reward next_obs terminated truncated")
     for _ in range(3):
         learner.update(student.WalkRollout(*rollout))
     return [learner.logits.T[0], learner.logits.T[1], learner.values]
@@ -469,7 +475,7 @@ def walk_collect(student: ModuleType, case: Case) -> Any:
     world = TableWorld(**case["world"])
     learner = student.WalkLearner(world.observation_space.n, 1, seed=0)
     start = int(world.reset(seed=0)[0])
-    rollout, obs = student.collect(behind_methods(world), learner, start, case["steps"])
+    rollout, obs = student.collect(hide_tables(world), learner, start, case["steps"])
     return [[float(item) for item in column] for column in rollout] + [[float(obs)] * case["steps"]]
 
 

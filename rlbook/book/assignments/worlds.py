@@ -81,6 +81,6 @@ def return_of(world: dict[str, Any], policy: np.ndarray) -> float:
     return float(np.array(world["initial"]) @ values)
 
 
-def greedy(action_values: np.ndarray) -> np.ndarray:
+def greedy_policy(action_values: np.ndarray) -> np.ndarray:
     """The deterministic policy [S, A] that takes the best action."""
     return np.eye(action_values.shape[1])[action_values.argmax(axis=1)]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, format_value
+from rlbook.book.exercises.exercise import CASES, Exercise, are_close, exercises, format_value
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import ProgramOutcome, run_program
@@ -166,13 +166,19 @@ def compare_answers(
         return Judgement(FAILED, "it failed: an answer is neither a number nor an array of numbers")
     exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
     place = next(
-        (place for place, pair in enumerate(zip(found, exact, strict=True)) if not agree(*pair)),
+        (
+            place
+            for place, pair in enumerate(zip(found, exact, strict=True))
+            if not are_close(*pair)
+        ),
         None,
     )
     if place is None:
         return Judgement(RIGHT, "right")
     for hint, mistake in item.mistakes.items():
-        if all(agree(answer, mistake(*case)) for answer, case in zip(found, cases, strict=True)):
+        if all(
+            are_close(answer, mistake(*case)) for answer, case in zip(found, cases, strict=True)
+        ):
             return Judgement(MISTAKEN, f"not right: {hint}")
     names = inspect.signature(item.function).parameters
     case = ", ".join(

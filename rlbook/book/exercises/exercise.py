@@ -84,7 +84,7 @@ class Exercise:
 
         def num_mistakes_seen(case: tuple[Any, ...]) -> int:
             right = self.function(*case)
-            return sum(not agree(mistake(*case), right) for mistake in self.mistakes.values())
+            return sum(not are_close(mistake(*case), right) for mistake in self.mistakes.values())
 
         return max(self.draw_cases(), key=num_mistakes_seen)
 
@@ -168,7 +168,7 @@ def start(name: str, path: Path) -> None:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
 
-def agree(one: ArrayLike, other: ArrayLike) -> bool:
+def are_close(one: ArrayLike, other: ArrayLike) -> bool:
     """Whether two answers are equal numbers or arrays, up to rounding."""
     found, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     return found.shape == right.shape and bool(

@@ -36,7 +36,7 @@ from rlbook.book.exercises.checking import (
     text_of,
 )
 from rlbook.book.exercises.exercise import find_exercise
-from rlbook.checks import nearest
+from rlbook.checks import nearest_name
 from rlbook.errors import RequestError, system_reason
 
 MISSING = "missing"
@@ -146,10 +146,10 @@ def students(folder: Path) -> dict[str, list[Path]]:
         return {folder.resolve().name: loose}
     if not folders:
         raise RequestError(f"{folder} holds no students' folders and no Python files")
-    return {path.name: handed_in(path) for path in folders}
+    return {path.name: submitted_files(path) for path in folders}
 
 
-def handed_in(folder: Path) -> list[Path]:
+def submitted_files(folder: Path) -> list[Path]:
     """A student's Python files in order, without hidden files and installed packages."""
     found = (
         path
@@ -232,7 +232,7 @@ def grade(
             for award in found
         ]
 
-    handed = {folder.resolve().name: handed_in(folder)} if alone else students(folder)
+    handed = {folder.resolve().name: submitted_files(folder)} if alone else students(folder)
     for student, files in handed.items():
         marks[student] = []
         found, broken = _collect(student, folder, files, asked, due)
@@ -290,11 +290,11 @@ def _collect_assignments(
         )
         path = next((path for path in files if path.stem == item.name), None)
         text = None
-        if path is None and (close := nearest(item.name, [path.stem for path in files])):
+        if path is None and (close := nearest_name(item.name, [path.stem for path in files])):
             said = printable(f"not handed in; {close}.py should be called {item.name}.py")
             mark = dataclasses.replace(mark, said=said)
         if path is not None:
-            mark = _of_file(mark, path, folder, due)
+            mark = _locate_mark(mark, path, folder, due)
             try:
                 text = text_of(path)
             except RequestError as error:
@@ -319,12 +319,16 @@ def _collect(
             texts[path], names = functions_in(path)
         except RequestError as error:
             broken[path] = printable(str(error).replace(str(path), path.name))
-            unread |= dict.fromkeys((path.stem, *_defined_in(path)), (path, broken[path]))
+            unread |= dict.fromkeys((path.stem, *_guess_functions(path)), (path, broken[path]))
             continue
         for name in dict.fromkeys(names):
             holds.setdefault(name, []).append(path)
         if path.stem not in names:
-            close = f"; it has {printable(match)!r}" if (match := nearest(path.stem, names)) else ""
+            close = (
+                f"; it has {printable(match)!r}"
+                if (match := nearest_name(path.stem, names))
+                else ""
+            )
             unread[path.stem] = (
                 path,
                 printable(f"{path.name} defines no function {path.stem!r}{close}"),
@@ -336,14 +340,14 @@ def _collect(
                 printable(student), week.number, name, "", MISSING, 0, "not handed in", False
             )
             if there := sorted(holds.get(name, []), key=lambda path: path.stem != name):
-                found.append((_of_file(mark, there[0], folder, due), texts[there[0]]))
+                found.append((_locate_mark(mark, there[0], folder, due), texts[there[0]]))
             elif name in unread:
                 path, why = unread[name]
                 broken.pop(path, None)
                 found.append(
                     (
                         dataclasses.replace(
-                            _of_file(mark, path, folder, due), mark=FAILED, said=why
+                            _locate_mark(mark, path, folder, due), mark=FAILED, said=why
                         ),
                         None,
                     )
@@ -353,7 +357,7 @@ def _collect(
     return found, broken
 
 
-def _defined_in(path: Path) -> list[str]:
+def _guess_functions(path: Path) -> list[str]:
     """The functions that a file with invalid Python seems to define."""
     try:
         return re.findall(r"^def (\w+)\(", text_of(path), flags=re.MULTILINE)
@@ -361,7 +365,7 @@ def _defined_in(path: Path) -> list[str]:
         return []
 
 
-def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark:
+def _locate_mark(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark:
     late = due is not None and path.stat().st_mtime > due.timestamp()
     return dataclasses.replace(mark, file=printable(str(path.relative_to(folder))), late=late)
 

@@ -14,13 +14,13 @@ from rlbook.functional.natural_gradient import trust_region_step
 from rlbook.functional.value_losses import q_target
 
 
-def starts(rng: Generator) -> tuple[float, float, float]:
+def draw_first_value(rng: Generator) -> tuple[float, float, float]:
     return float(rng.integers(3, 8)), float(rng.integers(-2, 3)), float(rng.choice([0.1, 0.5]))
 
 
 @exercise(
     "bandits",
-    starts,
+    draw_first_value,
     {
         "the mean of one reward is the reward: the first estimate has no part in it": (
             lambda first, reward, alpha: [(first + reward) / 2, first + alpha * (reward - first)]
@@ -141,13 +141,13 @@ def sarsa_step(
     return _sarsa(q, state, action, reward + 0.9 * following)
 
 
-def waiting(rng: Generator) -> tuple[Array, Array, float]:
+def draw_waiting_times(rng: Generator) -> tuple[Array, Array, float]:
     return rng.normal(size=4).round(2), rng.integers(0, 400, 4).astype(float), 0.1
 
 
 @exercise(
     "model-based",
-    waiting,
+    draw_waiting_times,
     {
         "the bonus grows with the square root of the waiting": lambda q, waited, kappa: (
             q + kappa * waited
@@ -339,7 +339,7 @@ def puct_threshold(tries: Array, q: Array, prior: Array) -> float:
     return _threshold(tries, q, prior, root=1.0, more=1)
 
 
-def one_feature(rng: Generator) -> tuple[Array, Array, Array, Array, Array]:
+def draw_one_feature(rng: Generator) -> tuple[Array, Array, Array, Array, Array]:
     terminated = rng.random(5) < 0.3
     truncated = ~terminated & (np.arange(5) == 4)
     x, following = rng.integers(1, 4, (2, 5)).astype(float)
@@ -353,7 +353,7 @@ def _lstd(x: Array, r: Array, following: Array, ended: Array, gamma: float = 0.9
 
 @exercise(
     "linear-approximation",
-    one_feature,
+    draw_one_feature,
     {
         "a time limit is not an end: the next state's feature counts": (
             lambda x, r, after, terminated, truncated: _lstd(x, r, after, terminated | truncated)
@@ -379,14 +379,14 @@ def lstd_weight(
     return _lstd(x, rewards, next_x, terminated)
 
 
-def two_critics(rng: Generator) -> tuple[float, Array, bool, bool]:
+def draw_two_critics(rng: Generator) -> tuple[float, Array, bool, bool]:
     over = bool(rng.random() < 0.4)
     return float(rng.integers(-2, 3)), rng.normal(size=2).round(2) * 3, over, not over
 
 
 @exercise(
     "maximum-entropy",
-    two_critics,
+    draw_two_critics,
     {
         "a time limit is not an end: the value of s' counts": lambda r, q, over, limit: r,
         "where the episode terminated nothing follows": lambda r, q, over, limit: r + 0.9 * q.min(),
@@ -530,7 +530,7 @@ def _soft_maximum(q: Array, alpha: float) -> float:
     return float(q.max() + alpha * np.log(np.exp((q - q.max()) / alpha).sum()))
 
 
-def last_steps(rng: Generator) -> tuple[Array, Array, float, str]:
+def draw_last_steps(rng: Generator) -> tuple[Array, Array, float, str]:
     ending = str(rng.choice(["terminated", "truncated"]))
     rewards, values = rng.integers(-2, 4, 2).astype(float), rng.integers(-3, 6, 2).astype(float)
     return rewards, values, float(rng.integers(1, 6)), ending
@@ -543,7 +543,7 @@ def _last_two(rewards: Array, values: Array, last: float) -> Array:
 
 @exercise(
     "policy-gradient",
-    last_steps,
+    draw_last_steps,
     {
         "a time limit is not an end: the value of the last state counts": (
             lambda r, V, last, ending: _last_two(r, V, 0.0)
@@ -611,7 +611,7 @@ def cost_of_sweeps(improvements: int, sweeps: int, num_actions: int) -> float:
     return improvements * (1 + sweeps / num_actions)
 
 
-def two_values(rng: Generator) -> tuple[Array, Array]:
+def draw_two_values(rng: Generator) -> tuple[Array, Array]:
     return rng.integers(0, 3, 2).astype(float), rng.normal(size=3).round(2)
 
 
@@ -624,7 +624,7 @@ def _single_and_double(q: Array, noise: Array) -> tuple[float, float]:
 
 @exercise(
     "temporal-difference",
-    two_values,
+    draw_two_values,
     {
         "the table that chooses is sometimes wrong, and then the other one is asked for the worse "
         "action": lambda q, noise: [_single_and_double(q, noise)[0], q.max() + noise.mean()],

@@ -604,7 +604,7 @@ def hard_label_loss(student: Array, teacher: Array, action: Array, by_student: A
     return float(negative_log_likelihood_loss(tensor(np.log(picked))))
 
 
-def some_scores(rng: Generator) -> tuple[Array, float]:
+def draw_scores(rng: Generator) -> tuple[Array, float]:
     scores = rng.integers(0, 6, 4).astype(float)
     scores[0] = scores[1] + 1  # not all alike
     return scores, float(rng.choice([0.5, 1.0, 2.0]))
@@ -612,7 +612,7 @@ def some_scores(rng: Generator) -> tuple[Array, float]:
 
 @exercise(
     "imitation",
-    some_scores,
+    draw_scores,
     {
         "scores are standardised first": lambda scores, tau: bandits.softmax(scores / tau),
         "the deviation divides the squares by n": lambda scores, tau: bandits.softmax(

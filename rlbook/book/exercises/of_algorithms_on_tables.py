@@ -110,14 +110,14 @@ def expected_and_largest(q: Array, reward: float, epsilon: float) -> Array:
     return reward + GAMMA * np.array([probs @ q, q.max()])
 
 
-def small_world(rng: Generator) -> tuple[Array, Array]:
+def draw_small_world(rng: Generator) -> tuple[Array, Array]:
     """P [S, A, S], where what is missing to 1 ends the episode, and r [S, A]."""
     P = rng.multinomial(10, np.ones(4) / 4, size=(3, 2))[..., :3] / 10
     return P, rng.integers(-2, 3, (3, 2)).astype(float)
 
 
 def evaluation_case(rng: Generator) -> tuple[Array, Array, Array, Array]:
-    P, r = small_world(rng)
+    P, r = draw_small_world(rng)
     policy, exactly = rng.integers(2, size=3), bool(rng.random() < 0.5)
     states = np.arange(3)
     V = np.linalg.solve(np.eye(3) - GAMMA * P[states, policy], r[states, policy])
@@ -238,7 +238,7 @@ def values_after_the_first_episode(states: Array, n: int, alpha: float) -> Array
 
 
 def improvement_case(rng: Generator) -> tuple[Array, Array, Array, int]:
-    return *small_world(rng), rng.integers(2, size=3), int(rng.integers(1, 5))
+    return *draw_small_world(rng), rng.integers(2, size=3), int(rng.integers(1, 5))
 
 
 def _value_of_steps(P: Array, r: Array, policy: Array, steps: int, *, again: bool = False) -> Array:

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from rlbook.algorithms.planning.policy_evaluation import evaluate_in_place
 from rlbook.book.exercises.exercise import exercise
-from rlbook.book.exercises.part_one import Array, world
+from rlbook.book.exercises.part_one import Array, draw_world
 from rlbook.functional import bandits
 
 
@@ -59,7 +59,7 @@ def _shares(policy: Array, random: float, greedy: float) -> Array:
 
 @exercise(
     "planning",
-    lambda rng: (*world(rng), rng.integers(0, 2, 3), float(rng.choice([0.1, 0.5]))),
+    lambda rng: (*draw_world(rng), rng.integers(0, 2, 3), float(rng.choice([0.1, 0.5]))),
     {
         "a random action may be that of the policy, too": lambda P, r, policy, epsilon: (
             _mixed_value(P, r, _shares(policy, epsilon, 1 - 2 * epsilon))
@@ -87,7 +87,7 @@ def _greedy_shares(P: Array, r: Array, V: Array) -> Array:
 
 @exercise(
     "planning",
-    world,
+    draw_world,
     {
         "the greedy policy is better than what was evaluated; this is the uniform policy's value": (
             lambda P, r: _mixed_value(P, r, np.full(r.shape, 0.5))
@@ -129,7 +129,7 @@ def _sweeps_until(P: Array, r: Array, change: float) -> int:
 
 @exercise(
     "planning",
-    world,
+    draw_world,
     {
         "the last round counts, too: it changes nothing, and only that tells the end": (
             lambda P, r: _rounds(P, r, last=0)
@@ -187,7 +187,7 @@ def states_that_move(Q: Array, policy: Array) -> Array:
 
 @exercise(
     "planning",
-    lambda rng: (*world(rng), rng.integers(-3, 4, 3).astype(float), int(rng.integers(0, 4))),
+    lambda rng: (*draw_world(rng), rng.integers(-3, 4, 3).astype(float), int(rng.integers(0, 4))),
     {
         "the improving sweep comes first; with m = 0 it is all there is": lambda P, r, V, m: (
             _policy_sweeps(P, r, V, m, V)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.algorithms.planning.search.puct_selection import visit_policy, with_noise
+from rlbook.algorithms.planning.search.puct_selection import mix_noise, visit_policy
 from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array
 
@@ -82,7 +82,7 @@ def noisy_prior(prior: Array, noise: Array, fraction: float) -> Array:
     prior [A] and noise [A] are distributions. Without the noise, a move whose prior is near 0 is
     never tried.
     """
-    return np.array(with_noise(prior.tolist(), noise, fraction))
+    return np.array(mix_noise(prior.tolist(), noise, fraction))
 
 
 @exercise(
@@ -116,7 +116,7 @@ def worth_of_looking(prize: float, p: float, gamma: float) -> Array:
     return gamma * prize * np.array([1.0, max(p, 1 - p)])
 
 
-def two_actions(rng: Generator) -> tuple[Array, Array]:
+def draw_two_actions(rng: Generator) -> tuple[Array, Array]:
     low, high = np.sort(rng.random(2).round(2) / 2)
     tries = np.array([rng.integers(200, 400), rng.integers(20, 150)])
     return tries.astype(float), np.array([high + 0.05, low])
@@ -124,7 +124,7 @@ def two_actions(rng: Generator) -> tuple[Array, Array]:
 
 @exercise(
     "trees",
-    two_actions,
+    draw_two_actions,
     {
         "the logarithm of all tries stands under the root, too": lambda tries, q: (
             (q[0] - q[1]) / np.log(tries.sum()) / (np.sqrt(1 / tries[1]) - np.sqrt(1 / tries[0]))
@@ -222,7 +222,7 @@ def wavering(alpha: float, variance: float) -> float:
     return alpha / (2 - alpha) * variance
 
 
-def news(rng: Generator) -> tuple[Array, Array, Array, Array, Array, int]:
+def draw_new_step(rng: Generator) -> tuple[Array, Array, Array, Array, Array, int]:
     return (*memory_case(rng), int(rng.integers(3)))
 
 
@@ -232,7 +232,7 @@ def _errors(q: Array, s: Array, a: Array, r: Array, after: Array) -> Array:
 
 @exercise(
     "model-based",
-    news,
+    draw_new_step,
     {
         "only what leads to the changed state is asked about": lambda q, s, a, r, after, changed: (
             np.abs(_errors(q, s, a, r, after))
@@ -258,7 +258,7 @@ def news_for_predecessors(
     return priority * (next_states == changed)
 
 
-def sparse(rng: Generator) -> tuple[Array, int]:
+def draw_sparse_chain(rng: Generator) -> tuple[Array, int]:
     P = rng.random((4, 2, 4)) * (rng.random((4, 2, 4)) < 0.5)
     P[..., 0] += 0.1
     return (P / P.sum(axis=-1, keepdims=True)).round(2), int(rng.integers(4))
@@ -266,7 +266,7 @@ def sparse(rng: Generator) -> tuple[Array, int]:
 
 @exercise(
     "planning",
-    sparse,
+    draw_sparse_chain,
     {
         "each pair of state and action that may lead there counts, and not only its state": (
             lambda P, state: [

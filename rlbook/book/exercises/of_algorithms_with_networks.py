@@ -352,7 +352,7 @@ def one_conjugate_step(F: Array, g: Array) -> Array:
     ).numpy()
 
 
-def some_returns(rng: Generator) -> tuple[Array]:
+def draw_returns(rng: Generator) -> tuple[Array]:
     returns = rng.integers(0, 5, rng.integers(2, 6)).astype(float)
     returns[0] = returns[1] + 1  # not all alike
     return (returns,)
@@ -364,7 +364,7 @@ def _others(returns: Array) -> Array:
 
 @exercise(
     "policy-gradient",
-    some_returns,
+    draw_returns,
     {
         "the mean of the others leaves the episode's own return out": lambda returns: [
             returns - returns.mean(),
@@ -397,7 +397,7 @@ def two_baselines(returns: Array) -> Array:
 
 @exercise(
     "groups",
-    some_returns,
+    draw_returns,
     {
         "the deviation divides the squares by G − 1": lambda returns: [
             (returns - returns.mean()) / returns.std(),

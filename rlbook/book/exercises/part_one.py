@@ -23,7 +23,7 @@ def rewards_of(rng: Generator) -> tuple[Array, float]:
     return rng.integers(-3, 4, rng.integers(2, 6)).astype(float), float(rng.choice([0.5, 0.9, 1.0]))
 
 
-def world(rng: Generator) -> tuple[Array, Array]:
+def draw_world(rng: Generator) -> tuple[Array, Array]:
     """P [S, A, S], of whose rows some add up to less than 1: the rest ends the episode. And r [S,
     A]."""
     P = rng.dirichlet(np.ones(4), size=(3, 2)).round(2)
@@ -128,7 +128,7 @@ def q_learning_step(
     )
 
 
-def ties(rng: Generator) -> tuple[Array, float]:
+def draw_ties(rng: Generator) -> tuple[Array, float]:
     return rng.integers(0, 3, 4).astype(float), float(rng.choice([0.0, 0.1, 0.5]))
 
 
@@ -139,7 +139,7 @@ def _explore_only_others(values: Array, epsilon: float) -> Array:
 
 @exercise(
     "introduction",
-    ties,
+    draw_ties,
     {
         "a random action may be the best one too, so the best has more than 1 − ε": (
             lambda values, epsilon: _explore_only_others(values, epsilon)
@@ -182,13 +182,13 @@ def _drag(rewards: Array) -> float:
     return mean
 
 
-def pulls(rng: Generator) -> tuple[Array, Array, float]:
+def draw_pulls(rng: Generator) -> tuple[Array, Array, float]:
     return rng.normal(size=3).round(2), rng.integers(1, 20, 3), float(rng.choice([0.5, 2.0]))
 
 
 @exercise(
     "bandits",
-    pulls,
+    draw_pulls,
     {
         "t is the number of the coming pull, one more than all pulls so far": (
             lambda values, counts, c: values + c * np.sqrt(np.log(counts.sum()) / counts)
@@ -240,7 +240,7 @@ def gradient_bandit(H: Array, action: int, reward: float, baseline: float) -> Ar
 
 @exercise(
     "decision-processes",
-    lambda rng: (*world(rng), rng.integers(-3, 4, 3).astype(float), 0.9),
+    lambda rng: (*draw_world(rng), rng.integers(-3, 4, 3).astype(float), 0.9),
     {
         "what follows is discounted": lambda P, r, V, gamma: r + P @ V,
         "what has ended adds nothing, and a row of P that adds up to less than 1 says "
@@ -260,7 +260,7 @@ def action_values(P: Array, r: Array, V: Array, gamma: float) -> Array:
 
 @exercise(
     "decision-processes",
-    lambda rng: (*world(rng), rng.dirichlet(np.ones(2), 3).round(2), 0.9),
+    lambda rng: (*draw_world(rng), rng.dirichlet(np.ones(2), 3).round(2), 0.9),
     {
         "a policy takes each action with its probability, and not the best one": (
             lambda P, r, pi, gamma: _sweep(P, r, gamma, 2000)
@@ -294,7 +294,7 @@ def _in_place(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
 
 @exercise(
     "planning",
-    lambda rng: (*world(rng), 0.9, int(rng.integers(1, 4))),
+    lambda rng: (*draw_world(rng), 0.9, int(rng.integers(1, 4))),
     {
         "all states are updated at once: each sweep uses the values from before it": _in_place,
         "the best action counts, and not the mean of all": lambda P, r, gamma, sweeps: _mean_sweeps(

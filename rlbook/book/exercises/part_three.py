@@ -286,14 +286,14 @@ def reward_model_loss(better: Array, worse: Array) -> float:
     return float(preference_losses.bradley_terry_loss(tensor(better), tensor(worse)))
 
 
-def four(rng: Generator) -> tuple[float, float, float, float]:
+def draw_log_probs(rng: Generator) -> tuple[float, float, float, float]:
     a, b, c, d = (float(x) for x in -rng.uniform(1, 6, 4).round(2))
     return a, b, c, d
 
 
 @exercise(
     "preferences",
-    four,
+    draw_log_probs,
     {
         "what counts is how much more likely than under the reference": lambda w, l, rw, rl: float(
             np.log1p(np.exp(-0.1 * (w - l)))

@@ -156,7 +156,7 @@ def decoder_input(target: Array, start: int) -> Array:
     return encoder_decoder.shift_right(torch.as_tensor(target)[None], start)[0].numpy()
 
 
-def next_token(rng: Generator) -> Array:
+def draw_next_token(rng: Generator) -> Array:
     return _softmax(rng.normal(size=5) * 2)
 
 
@@ -171,7 +171,7 @@ def _size(p: Array, mass: float) -> int:
 
 @exercise(
     "sampling",
-    lambda rng: (next_token(rng), float(rng.choice([0.5, 0.8, 0.9]))),
+    lambda rng: (draw_next_token(rng), float(rng.choice([0.5, 0.8, 0.9]))),
     {
         "the token with which the sum reaches p stays": lambda p, mass: _largest(
             p, max(_size(p, mass) - 1, 1)
@@ -192,7 +192,7 @@ def top_p(p: Array, mass: float) -> Array:
 
 @exercise(
     "sampling",
-    lambda rng: (next_token(rng), float(rng.choice([0.05, 0.1, 0.3]))),
+    lambda rng: (draw_next_token(rng), float(rng.choice([0.05, 0.1, 0.3]))),
     {
         "the bound is a share of the largest probability": lambda p, share: (
             np.where((p >= share) | (p == p.max()), p, 0.0)
@@ -232,14 +232,14 @@ def repetition_penalty(logits: Array, seen: Array, penalty: float) -> Array:
     return np.where(seen == 1, penalize(tensor(logits), penalty).numpy(), logits)
 
 
-def two_beams(rng: Generator) -> tuple[Array, Array]:
-    log_prob = np.log(np.stack([next_token(rng) for _ in range(2)]))
+def draw_two_beams(rng: Generator) -> tuple[Array, Array]:
+    log_prob = np.log(np.stack([draw_next_token(rng) for _ in range(2)]))
     return -rng.uniform(0.1, 1.0, 2).round(2), log_prob
 
 
 @exercise(
     "sampling",
-    two_beams,
+    draw_two_beams,
     {
         "the best of all candidates, and not the best of each beam": lambda score, log_prob: (
             np.sort(score + log_prob.max(axis=1))[::-1]

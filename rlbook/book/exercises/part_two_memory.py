@@ -10,13 +10,13 @@ from rlbook.book.exercises.part_one import Array, tensor
 from rlbook.functional.recurrent_cells import gru_cell
 
 
-def hidden_step(rng: Generator) -> tuple[Array, Array, Array]:
+def draw_hidden_step(rng: Generator) -> tuple[Array, Array, Array]:
     return rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), size=3), rng.random(3).round(2)
 
 
 @exercise(
     "hidden-states",
-    hidden_step,
+    draw_hidden_step,
     {
         "the probabilities must add up to 1: divide by their sum": lambda b, P, seen: (
             seen * (b @ P)

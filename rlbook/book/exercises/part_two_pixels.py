@@ -11,7 +11,7 @@ from rlbook.functional import convolution
 from rlbook.functional.value_losses import q_target
 
 
-def side_and_filter(rng: Generator) -> tuple[int, int, int, int]:
+def draw_side_and_filter(rng: Generator) -> tuple[int, int, int, int]:
     kernel = int(rng.integers(2, 9))
     stride, padding = int(rng.integers(1, 5)), int(rng.integers(0, 3))
     return int(rng.integers(kernel, 90)), kernel, stride, padding
@@ -19,7 +19,7 @@ def side_and_filter(rng: Generator) -> tuple[int, int, int, int]:
 
 @exercise(
     "pixels",
-    side_and_filter,
+    draw_side_and_filter,
     {
         "the first place of the filter counts, too: one more": lambda n, k, s, p: (
             (n + 2 * p - k) // s

@@ -131,7 +131,7 @@ def run(seeds: int = 5, first: int = 0, labels: int = 4_000) -> Costs:
 def _costs(seed: int, labels: int) -> tuple[Array, Array, float, Array]:
     learned, judged = road(seed), road(seed, ends=0.0)
     fits, updates = 10, labels // 4
-    clone = greedy(
+    clone = greedy_actions(
         rlbook.train(
             "behavior_cloning",
             learned.model,
@@ -141,7 +141,7 @@ def _costs(seed: int, labels: int) -> tuple[Array, Array, float, Array]:
             eval_every=0,
         ).agent
     )
-    dagger = greedy(
+    dagger = greedy_actions(
         rlbook.train(
             "dagger",
             learned.model,
@@ -161,7 +161,7 @@ def _costs(seed: int, labels: int) -> tuple[Array, Array, float, Array]:
     return costs[0], costs[1], mistake_rate(judged, clone, judged.right, 1), np.array(own)
 
 
-def greedy(agent: Agent) -> NDArray[np.int64]:
+def greedy_actions(agent: Agent) -> NDArray[np.int64]:
     """The greedy action of an agent with one-hot states in each state: [S]."""
     return agent.act(np.eye(SIGHTS + DEPTH + 1, dtype=np.float32), explore=False)
 

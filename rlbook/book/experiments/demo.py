@@ -58,7 +58,7 @@ def maze(terminal: Terminal) -> float:
         " the way it goes.",
     )
     _show_maze(run, terminal)
-    _same_commands(terminal, "train ppo Maze-v0", "watch runs/ppo-Maze-v0-0")
+    _show_commands(terminal, "train ppo Maze-v0", "watch runs/ppo-Maze-v0-0")
     return seconds
 
 
@@ -93,7 +93,7 @@ def addition(terminal: Terminal) -> float:
         " of these sums:",
     )
     _show_sums(before.answers, after.answers, terminal)
-    _same_commands(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
+    _show_commands(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
     return warm_up + seconds
 
 
@@ -111,7 +111,7 @@ def cloning(terminal: Terminal) -> float:
         f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its"
         " likeliest answers are right.",
     )
-    _same_commands(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
+    _show_commands(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
     return seconds
 
 
@@ -213,7 +213,7 @@ def _say(terminal: Terminal, text: str) -> None:
     terminal.write()
 
 
-def _same_commands(terminal: Terminal, *commands: str) -> None:
+def _show_commands(terminal: Terminal, *commands: str) -> None:
     """The commands that do the same on the command line."""
     terminal.write("The same from the command line:")
     for command in commands:

@@ -74,7 +74,7 @@ def value_curves(
             _record(agent, interaction, tables, states)
             curve[1:] = tables.reshape(episodes, *shape).max(axis=2)
         else:
-            _ask_after_each(agent, interaction, curve[1:], states)
+            _record_after_each(agent, interaction, curve[1:], states)
     return curves
 
 
@@ -145,7 +145,7 @@ def _table_rows(agent: TableAgent, states: slice) -> np.ndarray:
     return np.empty(())
 
 
-def _ask_after_each(
+def _record_after_each(
     agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice
 ) -> None:
     budget = Budget(None, len(curve))
@@ -159,7 +159,7 @@ def _ask_after_each(
 def _record(
     agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice
 ) -> None:
-    """As `_ask_after_each`, for many episodes in one call. `curve` is [E, K], where K is the number
+    """As `_record_after_each`, for many episodes in one call. `curve` is [E, K], where K is the number
     of entries of the table."""
     (choose, update), outcomes, row = agent.functions(), interaction._tables, np.empty((1, 3))
     how = "compiled" if interaction.compiled else "arrays"

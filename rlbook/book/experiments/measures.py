@@ -29,7 +29,7 @@ from rlbook.evaluation.classification import (
     measure_classes,
 )
 from rlbook.evaluation.detection import average_precision, intersection_over_union, precision_recall
-from rlbook.plots.colours import GREY, fraction_rgb, ramp, readable_on
+from rlbook.plots.colours import GREY, fraction_rgb, ramp, readable_ink
 from rlbook.plots.figure import new_figure, words
 
 SHIFTS = {"good": 1.5, "blind": 0.0, "turned round": -1.5}
@@ -101,7 +101,7 @@ def _draw_confusion(axes: Axes, found: ClassMeasures) -> None:
     for (row, column), count in np.ndenumerate(counts):
         colour = ramp(float(shares[row, column]))
         axes.fill_between([column, column + 1], row, row + 1, color=fraction_rgb(colour))
-        ink = fraction_rgb(readable_on(colour))
+        ink = fraction_rgb(readable_ink(colour))
         middle = {"ha": "center", "va": "center"}
         axes.text(column + 0.5, row + 0.5, f"{count}", **middle, **words(size=12, color=ink))
     size = len(names)

@@ -46,7 +46,7 @@ class ModelErrors:
     one_step: NDArray[np.float64]  # [R, D], of one step, in standard deviations of the difference
 
 
-def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
+def record_random_pushes(episodes: int, seed: int) -> ReplayBuffer:
     """Parallel episodes of the pendulum, 200 steps each, with uniform actions."""
     env = SyncVectorEnv([lambda: rlbook.make("Pendulum-v1")] * episodes)  # type: ignore[list-item]
     rng, replay = rng_for(seed, "exploration"), ReplayBuffer(episodes * LENGTH, 3)
@@ -81,8 +81,8 @@ def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErr
 
 def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], float]:
     replay, held_out = (
-        pushed_at_random(amount // LENGTH, seed),
-        pushed_at_random(HELD_OUT, seed + 1_000),
+        record_random_pushes(amount // LENGTH, seed),
+        record_random_pushes(HELD_OUT, seed + 1_000),
     )
     model = WorldModel(3, 1, 3, (64, 64), torch_generator(rng_for(seed, "initialisation")))
     optimizer = adam([Group([model])], 1e-3)
@@ -94,7 +94,7 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
         batch_size=256,
         gradient_steps=gradient_steps,
     )
-    rows = held_out.rows_at(held_out.newest(held_out.size))
+    rows = held_out.rows_at(held_out.newest_indices(held_out.size))
     errors = [
         rollout_errors(model, rows, rows.action, HELD_OUT, steps)["rollout_error"]
         for steps in HORIZONS

@@ -96,13 +96,13 @@ def _trace_run(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Arr
         assert isinstance(run.agent, FittedQ)
         return run.agent.action_values(np.arange(model.num_states))
 
-    def look(run: Run) -> None:
+    def record_values(run: Run) -> None:
         q = action_values(run)
         good = tried[np.arange(len(q)), q.argmax(axis=1)]
         looks.append((run.steps, q[START].max(), 1 - good[recorded_states].mean()))
 
     run = rlbook.train(
-        name, CLIFF, data=data, steps=minibatches, seed=seed, eval_every=0, on_report=look
+        name, CLIFF, data=data, steps=minibatches, seed=seed, eval_every=0, on_report=record_values
     )
     at, claimed, untried = np.array(looks).T
     return (

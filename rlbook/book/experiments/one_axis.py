@@ -3,7 +3,7 @@
     curves = learning_curves("ppo", "FrozenLake-v1", seeds=3)
     curves.steps                               # [R], environment steps
     curves.distance                            # [K, R], in reward units, a row a seed
-    curves.first_within(0.01)                  # [K]: steps until it is within 1 % of V*, infinite where it never was
+    curves.first_step_within(0.01)                  # [K]: steps until it is within 1 % of V*, infinite where it never was
 
 The distance is V*(start) - v_π(start), averaged over where episodes begin. π is the policy that the
 agent follows without exploring. Both values are solutions of the environment's exact equations with
@@ -91,7 +91,7 @@ class LearningCurves:
     distance: np.ndarray  # [K, R], V*(start) - v_π(start), in reward units
     best: float  # V*(start), in reward units
 
-    def first_within(self, share: float) -> np.ndarray:
+    def first_step_within(self, share: float) -> np.ndarray:
         """[K]: the first of `steps` at which the distance is at most share · |V*(start)|; infinite
         where it never is."""
         near = self.distance <= share * abs(self.best)
@@ -176,7 +176,7 @@ def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) ->
 def steps_to_optimum(curves: LearningCurves) -> str:
     """The steps to within 1 % of V*: the median over the seeds, the least and the most; or the
     final distance."""
-    first = np.sort(curves.first_within(CLOSE))
+    first = np.sort(curves.first_step_within(CLOSE))
     low, middle, high = (
         f"{steps:,.0f}".replace(",", " ") for steps in (first[0], np.median(first), first[-1])
     )
@@ -227,7 +227,7 @@ def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
             f"{WORLDS[env]}: V* = {best:.4g}".replace("-", "−"),
         )
         for name, curves in learners.items():
-            colour, style = _look(name)
+            colour, style = _line_style(name)
             steps, low, middle, high = quartile_bands(curves, floor)
             axes.plot(steps, middle, color=colour, linestyle=style, linewidth=1.6, label=name)
             axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
@@ -247,7 +247,7 @@ def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
     return figure
 
 
-def _look(algorithm: str) -> tuple[tuple[float, float, float], str]:
+def _line_style(algorithm: str) -> tuple[tuple[float, float, float], str]:
     """The line style: solid for a table, dashed for a network."""
     family = TABLES if algorithm in TABLES else NETWORKS
     return fraction_rgb(CURVES[family.index(algorithm)]), "-" if family is TABLES else "--"

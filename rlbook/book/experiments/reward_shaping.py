@@ -50,7 +50,7 @@ def sparse_reward_model() -> TabularMDP:
     )
 
 
-def crow_flies() -> Array:
+def straight_line_values() -> Array:
     """γ^d, [S]: the value of a state if there were no walls, where d is the distance to the goal in
     rows and columns."""
     layout = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.tables.layout  # type: ignore[attr-defined]
@@ -59,26 +59,28 @@ def crow_flies() -> Array:
     return GAMMA ** (np.abs(row - goal_row) + np.abs(column - goal_column)).astype(np.float64)
 
 
-def with_potential(model: TabularMDP, potential: Array) -> TabularMDP:
+def add_potential(model: TabularMDP, potential: Array) -> TabularMDP:
     """The same model with r' = r + γ E[Φ(s')] - Φ(s); a state that ends the episode has the
     potential 0."""
-    return _paying(model, model.rewards + GAMMA * model.expectation(potential) - potential[:, None])
+    return _replace_rewards(
+        model, model.rewards + GAMMA * model.expectation(potential) - potential[:, None]
+    )
 
 
-def with_bonus(model: TabularMDP, potential: Array) -> TabularMDP:
+def add_bonus(model: TabularMDP, potential: Array) -> TabularMDP:
     """The same model with a bonus for every step to a larger potential, and no penalty for a step
     to a smaller one."""
     nearer = model.expectation(potential) > potential[:, None]
-    return _paying(model, model.rewards + BONUS * nearer.astype(np.float64))
+    return _replace_rewards(model, model.rewards + BONUS * nearer.astype(np.float64))
 
 
-def _paying(model: TabularMDP, rewards: Array) -> TabularMDP:
+def _replace_rewards(model: TabularMDP, rewards: Array) -> TabularMDP:
     return TabularMDP.from_arrays(
         model.transitions, rewards, terminal=model.terminal, initial=model.initial
     )
 
 
-def best(model: TabularMDP) -> Array:
+def optimal_action_values(model: TabularMDP) -> Array:
     """Q*, [S, A], exact: greedy policies are evaluated and improved until none is better."""
     values = np.zeros(model.num_states)
     while True:
@@ -94,7 +96,7 @@ def best_actions(action_values: Array) -> NDArray[np.bool_]:
     return action_values > action_values.max(axis=1, keepdims=True) - TIES
 
 
-def arrives(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
+def reaches_end(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
     """[S]: the states from which a policy reaches the end of the episode, without slips."""
     chain = model.chain(policy)[0]
     inside = np.linalg.matrix_power(chain.toarray(), model.num_states).sum(axis=1)
@@ -103,23 +105,23 @@ def arrives(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> ShapingComparison:
     """Q-learning with each reward, and the exact solutions."""
-    model, crow = sparse_reward_model(), crow_flies()
-    own = best(model)
+    model, crow = sparse_reward_model(), straight_line_values()
+    own = optimal_action_values(model)
     crow[model.terminal] = 0.0
     models = {
         "the goal alone": model,
-        "potential": with_potential(model, crow),
-        "potential V*": with_potential(model, own.max(axis=1)),
-        "bonus": with_bonus(model, crow),
+        "potential": add_potential(model, crow),
+        "potential V*": add_potential(model, own.max(axis=1)),
+        "bonus": add_bonus(model, crow),
     }
-    exact = {name: best(each) for name, each in models.items()}
+    exact = {name: optimal_action_values(each) for name, each in models.items()}
     free = model.reachable() & ~model.terminal
     changed = {
         name: int((best_actions(q) != best_actions(own))[free].any(axis=1).sum())
         for name, q in exact.items()
     }
     arriving = {
-        name: float(arrives(model, q.argmax(axis=1))[free].mean()) for name, q in exact.items()
+        name: float(reaches_end(model, q.argmax(axis=1))[free].mean()) for name, q in exact.items()
     }
     distance = float(np.abs(exact["potential"] + crow[:, None] - own)[free].max())
     steps = {

@@ -99,7 +99,15 @@ EXPERIMENTS: dict[str, str] = {
 OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
 """The options of a figure with randomness."""
 
-__all__ = ["EXPERIMENTS", "FIGURES", "draw", "figure", "home", "measurements", "options_of"]
+__all__ = [
+    "EXPERIMENTS",
+    "FIGURES",
+    "draw",
+    "figure",
+    "figure_module",
+    "measurements",
+    "options_of",
+]
 
 
 def figure(number: str, **options: int) -> DataclassInstance:
@@ -121,7 +129,7 @@ def figure(number: str, **options: int) -> DataclassInstance:
 def measurements(number: str, result: DataclassInstance) -> dict[str, float]:
     """The numbers that support a figure's claim: name → number, with units in the name or in reward
     units."""
-    return home(number).measurements(result)
+    return figure_module(number).measurements(result)
 
 
 def draw(number: str, out: str | Path | None = None, **options: int) -> Figure:
@@ -138,13 +146,13 @@ def draw(number: str, out: str | Path | None = None, **options: int) -> Figure:
 
     if out is not None:
         format_of(Path(out))
-    drawn = home(number).draw(figure(number, **options))
+    drawn = figure_module(number).draw(figure(number, **options))
     if out is not None:
         save_figure(drawn, out)
     return drawn
 
 
-def home(number: str) -> ModuleType:
+def figure_module(number: str) -> ModuleType:
     """The module of a figure, or of an experiment.
 
     Raises:
@@ -155,7 +163,7 @@ def home(number: str) -> ModuleType:
         assert found is not None
         return found
     if number not in FIGURES:
-        match = _nearest(number)
+        match = _nearest_figures(number)
         hint = f"; the nearest is {match!r}" if match else ""
         known = ", ".join([*FIGURES, *EXPERIMENTS])
         raise RequestError(f"unknown figure {number!r}{hint} (known: {known})")
@@ -167,12 +175,13 @@ def home(number: str) -> ModuleType:
 def options_of(number: str) -> dict[str, Any]:
     """The options of a figure's experiment: name → default."""
     return {
-        name: item.default for name, item in inspect.signature(home(number).run).parameters.items()
+        name: item.default
+        for name, item in inspect.signature(figure_module(number).run).parameters.items()
     }
 
 
 def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
-    module, known = home(number), options_of(number)
+    module, known = figure_module(number), options_of(number)
     for name, value in options.items():
         if name not in known:
             reason = (
@@ -187,7 +196,7 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
     return module
 
 
-def _nearest(number: str) -> str | None:
+def _nearest_figures(number: str) -> str | None:
     """The nearest figures: by chapter first, then by the number within it; a name by its
     letters."""
     found = re.fullmatch(r"\D*(\d+)(?:\.(\d+))?", str(number))

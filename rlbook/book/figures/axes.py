@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from rlbook.envs.gridworlds.layouts import MOVES
-from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
+from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_ink
 from rlbook.plots.figure import is_narrow, new_figure, plain_axes, words
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def value_grid(
     cells(axes, colours, title)
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
-            ink = fraction_rgb(readable_on(colours[row][column]))
+            ink = fraction_rgb(readable_ink(colours[row][column]))
             axes.text(
                 column,
                 row,

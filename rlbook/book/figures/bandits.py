@@ -107,7 +107,7 @@ def draw_optimal(axes: Axes, result: BanditAverages) -> None:
     axes.set(xlim=(0, None), ylim=(0, 100))
 
 
-def one_panel(result: BanditAverages, panel: str) -> Figure:
+def panel_figure(result: BanditAverages, panel: str) -> Figure:
     """A picture of "reward" or of "optimal", with a legend."""
     figure = new_figure(6.6, 4.2, narrow_height=4.8)
     axes = figure.subplots()

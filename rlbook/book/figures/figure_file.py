@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlbook.book.figures import EXPERIMENTS, FIGURES, figure, home, options_of
+from rlbook.book.figures import EXPERIMENTS, FIGURES, figure, figure_module, options_of
 
 
 def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, An
     """
     from rlbook.plots.figure import format_of, save_figure
 
-    module = home(number)
+    module = figure_module(number)
     format_of(out)
     start = time.monotonic()
     result, facts = run_figure(number, options)
@@ -44,7 +44,7 @@ def run_figure(number: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any
         "figure": number,
         "title": (FIGURES | EXPERIMENTS)[number],
         "options": options_of(number) | options,
-        "measured": home(number).measurements(result),
+        "measured": figure_module(number).measurements(result),
         "seconds": round(time.monotonic() - start, 3),
     }
 

@@ -132,7 +132,7 @@ def run_errors(kind: type, config: TableConfig, seed: int, runs: int) -> np.ndar
     return np.where(np.isfinite(errors), errors, np.inf)
 
 
-def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
+def best_setting(sweep: Sweep, key: float) -> tuple[float, float, float]:
     """The lowest mean error of the curve of this λ or n, its step size α, and its standard error
     over runs."""
     errors = sweep.errors[key]
@@ -144,7 +144,7 @@ def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
 def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
     """For `measured`: the lowest mean error of each curve, and for the best one also its step size
     and standard error."""
-    lowest = {key: best(sweep, key) for key in sweep.errors}
+    lowest = {key: best_setting(sweep, key) for key in sweep.errors}
     numbers = {f"{name} = {key:g}, lowest error": error for key, (error, _, _) in lowest.items()}
     key = min(lowest, key=lambda key: lowest[key][0])
     return numbers | {

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlbook.book.museum.curves import WITH, WITHOUT, BugCurves, final, mean_curve
+from rlbook.book.museum.curves import WITH, WITHOUT, BugCurves, final_mean, mean_curve
 from rlbook.book.museum.exhibit import Exhibit
 from rlbook.book.museum.training import Curve
 
@@ -29,7 +29,7 @@ class Axes:
     log: bool
 
     @classmethod
-    def around(cls, exhibit: Exhibit, curves: BugCurves) -> Axes:
+    def from_curves(cls, exhibit: Exhibit, curves: BugCurves) -> Axes:
         """Axes that contain the mean curves and the known value."""
         means = [mean_curve(side) for side in curves.sides.values()]
         steps = [step for curve in means for step, _ in curve]
@@ -40,7 +40,7 @@ class Axes:
         low, high = min(values), max(values)
         return cls(0.0, max(steps), low, high if high > low else low + 1.0, log)
 
-    def across(self, step: float) -> float:
+    def x_position(self, step: float) -> float:
         """The horizontal position of a step, from 0 to 1."""
         return step / self.last
 
@@ -54,26 +54,26 @@ class Axes:
 
 def numbers(exhibit: Exhibit, curves: BugCurves) -> dict[str, float]:
     """The final values of the curves, by side."""
-    return {side: final(mean_curve(of)) for side, of in curves.sides.items()}
+    return {side: final_mean(mean_curve(of)) for side, of in curves.sides.items()}
 
 
 def legend_texts(curves: BugCurves) -> dict[str, str]:
     """The same in words, with the smallest and the largest seed's value if there are several."""
     found = {}
     for side, of in curves.sides.items():
-        ends = sorted(map(final, of))
+        ends = sorted(map(final_mean, of))
         seeds = (
             f" (seeds {ends[0]:.4g} to {ends[-1]:.4g})"
             if f"{ends[0]:.4g}" != f"{ends[-1]:.4g}"
             else ""
         )
-        found[side] = f"{side}: {final(mean_curve(of)):.4g} at the end{seeds}"
+        found[side] = f"{side}: {final_mean(mean_curve(of)):.4g} at the end{seeds}"
     return found
 
 
 def as_text(exhibit: Exhibit, curves: BugCurves, width: int) -> str:
     """A chart of at most so many columns, and a legend."""
-    axes = Axes.around(exhibit, curves)
+    axes = Axes.from_curves(exhibit, curves)
     ends = f"{axes.high:.4g}", f"{axes.low:.4g}"
     margin = max(map(len, ends)) + 2
     columns = max(20, min(width - margin - 2, 72))
@@ -83,7 +83,7 @@ def as_text(exhibit: Exhibit, curves: BugCurves, width: int) -> str:
     for side, of in curves.sides.items():
         for step, value in mean_curve(of):
             rows[_line(axes.relative_height(value))][
-                min(int(axes.across(step) * columns), columns - 1)
+                min(int(axes.x_position(step) * columns), columns - 1)
             ] = MARKS[side]
     labels = {0: ends[0], HEIGHT - 1: ends[1]}
     drawn = [
@@ -109,7 +109,7 @@ def _line(share: float) -> int:
 
 def as_svg(exhibit: Exhibit, curves: BugCurves) -> str:
     """The same as a picture in the page's colours, so that it suits light and dark pages."""
-    axes = Axes.around(exhibit, curves)
+    axes = Axes.from_curves(exhibit, curves)
     parts = [f'<path class="axes" d="M{LEFT} 8V{DOWN - BELOW}H{ACROSS - 8}"/>']
     if exhibit.shown.known is not None:
         height = _pixels(axes, 0.0, exhibit.shown.known)[1]
@@ -143,4 +143,4 @@ def _line_of(axes: Axes, curve: Sequence[tuple[float, float]] | Curve, kind: str
 
 def _pixels(axes: Axes, step: float, value: float) -> tuple[float, float]:
     wide, high = ACROSS - 8 - LEFT, DOWN - BELOW - 8
-    return LEFT + axes.across(step) * wide, 8 + (1.0 - axes.relative_height(value)) * high
+    return LEFT + axes.x_position(step) * wide, 8 + (1.0 - axes.relative_height(value)) * high

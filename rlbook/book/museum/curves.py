@@ -45,7 +45,7 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
     ]
 
 
-def final(curve: Curve) -> float:
+def final_mean(curve: Curve) -> float:
     """The mean of the last tenth of a curve; NaN of an empty one."""
     tail = curve[-max(1, len(curve) // 10) :]
     return math.fsum(value for _, value in tail) / len(tail) if tail else math.nan
@@ -111,7 +111,10 @@ def record(names: Sequence[str]) -> None:
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         print(
             name,
-            *(f"{side}: {final(mean_curve(curves)):.4g}" for side, curves in found.sides.items()),
+            *(
+                f"{side}: {final_mean(mean_curve(curves)):.4g}"
+                for side, curves in found.sides.items()
+            ),
             sep="  ",
         )
 

@@ -9,7 +9,7 @@ import textwrap
 from typing import Any
 
 from rlbook.cli.options import Export
-from rlbook.cli.output import Result, typeable, width
+from rlbook.cli.output import Result, shell_path, width
 from rlbook.errors import RequestError
 
 
@@ -44,5 +44,5 @@ def job_summary(facts: dict[str, Any]) -> str:
         textwrap.fill(f"left out: {name} {why}", width(), subsequent_indent="  ")
         for name, why in facts["left_out"].items()
     )
-    command = f"  cd {shlex.quote(typeable(facts['folder']))} && {facts['command']}"
+    command = f"  cd {shlex.quote(shell_path(facts['folder']))} && {facts['command']}"
     return "\n\n".join(part for part in (head, files, left, command) if part)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tyro.conf import Positional
 
 from rlbook.cli.options import Folder, PrintingOptions, Word, command_options, parse
-from rlbook.cli.output import Result, typeable
+from rlbook.cli.output import Result, shell_path
 from rlbook.errors import RequestError
 
 
@@ -50,6 +50,6 @@ def run_import(words: Sequence[str]) -> tuple[bool, Result]:
     text = (
         f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder}"
         f" ({facts['bytes'] / 1e6:,.0f} MB)\n\n  rlbook train grpo Addition-v0 --model"
-        f" {shlex.quote(typeable(folder))}"
+        f" {shlex.quote(shell_path(folder))}"
     )
     return options.json, (facts, text)

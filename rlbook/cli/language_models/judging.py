@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.checks import four
+from rlbook.checks import four_digits
 from rlbook.cli.output import Result, align_columns
 from rlbook.errors import RequestError
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 
-def judged_pairs(
+def evaluate_pairs(
     run: Run, folder: str, data: str | None, threshold: float | None, out: str | None
 ) -> Result:
     """Evaluates a reward model on pairs."""
-    from rlbook.evaluation.classification import of_reward_model
+    from rlbook.evaluation.classification import classify_pairs
 
     where = f"the pairs in {data}" if data is not None else "the held-out pairs"
     return _report(
-        of_reward_model(run, data, threshold),
+        classify_pairs(run, data, threshold),
         f"{folder} on {where}",
         ("preferred", "not preferred"),
         out,
     )
 
 
-def judged_rows(
+def evaluate_rows(
     path: str, score: str | None, label: str | None, threshold: float | None, out: str | None
 ) -> Result:
     """Evaluates a column of a file of completions."""
-    from rlbook.evaluation.classification import of_rows
+    from rlbook.evaluation.classification import classify_rows
 
     if score is None:
         raise RequestError(
             f"{path} is a file of completions; --score NAME says which of its rewards or columns is"
             " measured"
         )
-    found = of_rows(path, score, label or "right", threshold)
+    found = classify_rows(path, score, label or "right", threshold)
     return _report(
         found,
         f"{score} in {path} against {label or 'right'!r}",
@@ -72,7 +72,9 @@ def _report(found: Classification, about: str, kinds: tuple[str, str], out: str 
         ("measure", "value"),
         *((name, f"{value:.4f}") for name, value in found.measures.items()),
     ]
-    title = f"{about}: {len(found.label)} cases, called {right} above {four(found.threshold)}"
+    title = (
+        f"{about}: {len(found.label)} cases, called {right} above {four_digits(found.threshold)}"
+    )
     text = f"{title}\n\n{align_columns(table)}\n\n{align_columns(measures)}"
     if out is None:
         return facts, text

@@ -68,7 +68,7 @@ def parse_layout(text: str) -> Layout:
     cells = np.array([list(line) for line in lines])
     walls = cells == WALL
     layout = Layout(
-        walls, start=_the_only(cells, START, "start"), goal=_the_only(cells, GOAL, "goal")
+        walls, start=_find_only(cells, START, "start"), goal=_find_only(cells, GOAL, "goal")
     )
     if not layout.reachable()[layout.goal]:
         row, column = divmod(layout.goal, layout.columns)
@@ -94,7 +94,7 @@ def _check_rectangle(lines: list[str]) -> None:
                 )
 
 
-def _the_only(cells: np.ndarray, character: str, name: str) -> int:
+def _find_only(cells: np.ndarray, character: str, name: str) -> int:
     found = np.flatnonzero(cells == character)
     if len(found) != 1:
         raise ValueError(f"layout must have exactly one {name} {character!r}, got {len(found)}.")

@@ -195,7 +195,7 @@ def _farthest(new: Array, old: Array) -> float:
     """The largest |V_new(b) - V_old(b)| over beliefs, at most: each vector of one against the best
     of the other."""
 
-    def above(first: Array, second: Array) -> float:
+    def largest_excess(first: Array, second: Array) -> float:
         states = first.shape[1]
         largest = 0.0
         for alpha in first:
@@ -211,10 +211,10 @@ def _farthest(new: Array, old: Array) -> float:
             largest = max(largest, -float(found.fun))
         return largest
 
-    return max(above(new, old), above(old, new))
+    return max(largest_excess(new, old), largest_excess(old, new))
 
 
-def best_memoryless(
+def best_memoryless_policy(
     hidden: HiddenModel, gamma: float, *, most: int = 1_000_000
 ) -> tuple[float, NDArray[np.int64]]:
     """The best deterministic policy that sees the present observation alone: its expected return,
@@ -243,7 +243,7 @@ def best_memoryless(
         actions = np.zeros(views, dtype=np.int64)
         actions[searched] = tried
         try:
-            value = _best_with(hidden, gamma, actions, searched if is_planned else None)
+            value = _upper_bound(hidden, gamma, actions, searched if is_planned else None)
         except ValueError:
             continue  # it never ends
         if value > best:
@@ -253,7 +253,7 @@ def best_memoryless(
     return best, chosen
 
 
-def _best_with(
+def _upper_bound(
     hidden: HiddenModel, gamma: float, actions: NDArray[np.int64], fixed: NDArray[np.int64] | None
 ) -> float:
     """The expected return of these actions [O]; those that are not `fixed` are replaced by the best

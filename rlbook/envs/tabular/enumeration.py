@@ -96,7 +96,7 @@ def enumerate_states(env: Restorable, name: str, max_transitions: int) -> Listed
         (int(numbers[state]), action, int(numbers[successor]), 1.0, reward, ended)
         for state, action, successor, reward, ended in entries
     ]
-    renumbered += _stay_elsewhere({entry[0] for entry in renumbered}, num_states, num_actions)
+    renumbered += _self_transitions({entry[0] for entry in renumbered}, num_states, num_actions)
     initial = np.bincount(numbers[starts], minlength=num_states) / len(starts)
     return ListedModel(renumbered, num_states, num_actions, initial, observable)
 
@@ -141,7 +141,7 @@ def _explore(
     return found, starts, entries
 
 
-def _stay_elsewhere(left: set[int], num_states: int, num_actions: int) -> list[Entry]:
+def _self_transitions(left: set[int], num_states: int, num_actions: int) -> list[Entry]:
     """Entries for states in which no action was tried: terminal or never encountered."""
     return [
         (state, action, state, 1.0, 0.0, True)

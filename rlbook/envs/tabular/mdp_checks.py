@@ -54,30 +54,34 @@ def checked_arrays(
     num_states, num_actions = rewards.shape
     rows = _matrix(transitions, num_states, num_actions)
     _check_indices(rows)
-    feasible = _feasible(rewards)
+    feasible = _feasible_actions(rewards)
     if feasible is not None:
-        rows = _stay(~feasible.ravel(), rows, num_actions)
-        continues = None if continues is None else _stay(~feasible.ravel(), continues, num_actions)
+        rows = _add_self_transitions(~feasible.ravel(), rows, num_actions)
+        continues = (
+            None
+            if continues is None
+            else _add_self_transitions(~feasible.ravel(), continues, num_actions)
+        )
     totals = rows @ np.ones(num_states)
     ends = _terminal(terminal, totals.reshape(rewards.shape))
     continues = rows if continues is None else _csr(continues)
     if ends is not None:
         continues = _drop_terminal(ends, continues, num_actions)
-        rows = _stay_where(ends, rows, num_actions)
+        rows = _absorb_ends(ends, rows, num_actions)
         totals[np.repeat(ends, num_actions)] = 1.0
     _check_probabilities(rows, totals, num_actions)
     _check_rewards(rewards, feasible, ends)
     if ends is not None:
         rewards = np.where(ends[:, None], 0.0, rewards)
-    begins = _initial(initial, ends, num_states)
+    begins = _initial_distribution(initial, ends, num_states)
     if ends is None:
-        ends = _absorbing(rows, continues, rewards)
+        ends = _absorbing_states(rows, continues, rewards)
         if initial is not None:
             ends &= begins == 0.0
     return ModelArrays(rows, rewards, continues, begins, ends)
 
 
-def _feasible(rewards: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+def _feasible_actions(rewards: NDArray[np.float64]) -> NDArray[np.bool_] | None:
     """Which actions are available, [S, A] bool: those whose reward is not -∞. None means all."""
     infeasible = np.isneginf(rewards)
     return ~infeasible if infeasible.any() else None
@@ -104,7 +108,7 @@ def _check_rewards(
         )
 
 
-def _absorbing(
+def _absorbing_states(
     rows: sparse.csr_array, continues: sparse.csr_array, rewards: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
     """The absorbing states, [S] bool: all of their actions are self-transitions that terminate with
@@ -266,14 +270,16 @@ def _drop_terminal(
     return kept
 
 
-def _stay_where(
+def _absorb_ends(
     ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int
 ) -> sparse.csr_array:
     """The rows with those of terminal states replaced by self-transitions."""
-    return _stay(np.repeat(ends, num_actions), rows, num_actions)
+    return _add_self_transitions(np.repeat(ends, num_actions), rows, num_actions)
 
 
-def _stay(chosen: NDArray[np.bool_], rows: Matrix, num_actions: int) -> sparse.csr_array:
+def _add_self_transitions(
+    chosen: NDArray[np.bool_], rows: Matrix, num_actions: int
+) -> sparse.csr_array:
     """The rows [S·A, S] with the `chosen` ones [S·A] replaced by self-transitions."""
     rows = _csr(rows)
     keep = sparse.diags_array((~chosen).astype(float))
@@ -284,7 +290,7 @@ def _stay(chosen: NDArray[np.bool_], rows: Matrix, num_actions: int) -> sparse.c
     return result
 
 
-def _initial(
+def _initial_distribution(
     initial: ArrayLike | None, ends: NDArray[np.bool_] | None, num_states: int
 ) -> NDArray[np.float64]:
     if initial is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.envs.tabular.outcomes import Outcomes, ending_part, normal, starts
+from rlbook.envs.tabular.outcomes import Outcomes, ending_part, standard_normal, starts
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -41,7 +41,7 @@ class OutcomeLists:
             self._std,
             self._start_cumulative,
             self._starts,
-        ) = (_quick(column) for column in outcomes[:8])
+        ) = (_to_list(column) for column in outcomes[:8])
         self._noisy = bool(outcomes.reward_std.any())
 
     def start(self, rng: np.random.Generator) -> int:
@@ -55,7 +55,7 @@ class OutcomeLists:
         k = bisect_right(self._cumulative, rng.random(), self._first[row], self._first[row + 1])
         reward = float(self._reward[k])
         if self._noisy and self._std[k] > 0:
-            reward += float(self._std[k]) * normal(rng.random(), rng.random())
+            reward += float(self._std[k]) * standard_normal(rng.random(), rng.random())
         return int(self._successor[k]), reward, bool(self._ends[k])
 
     def __deepcopy__(self, memo: dict[int, object]) -> OutcomeLists:
@@ -71,7 +71,7 @@ class OutcomeRows:
         self._start_cumulative, self._starts = starts(model.initial)
 
     @cached_property
-    def _ending(self) -> sparse.csr_array | None:
+    def _ending_part(self) -> sparse.csr_array | None:
         return (
             ending_part(self._model.transitions, self._model.continues_by_state)
             if self._model.can_end
@@ -89,8 +89,8 @@ class OutcomeRows:
         row = state * self._model.num_actions + action
         successor, probability = _row(self._model.continues_by_state, row)
         going = len(successor)
-        if self._ending is not None:
-            beyond, rest = _row(self._ending, row)
+        if self._ending_part is not None:
+            beyond, rest = _row(self._ending_part, row)
             successor, probability = (
                 np.concatenate([successor, beyond]),
                 np.concatenate([probability, rest]),
@@ -109,6 +109,6 @@ def _row(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray]:
     return matrix.indices[here], matrix.data[here]
 
 
-def _quick(column: np.ndarray) -> Any:
+def _to_list(column: np.ndarray) -> Any:
     """The array as a list; very large arrays are kept."""
     return column.tolist() if len(column) <= LONGEST else column

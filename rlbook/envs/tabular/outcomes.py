@@ -74,7 +74,7 @@ def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uni
     return first
 
 
-def normal(u1: float, u2: float) -> float:
+def standard_normal(u1: float, u2: float) -> float:
     """A standard normal number from two uniform numbers in [0, 1). Source: Box & Muller 1958."""
     return math.sqrt(-2.0 * math.log(1.0 - u1)) * math.cos(2.0 * math.pi * u2)
 

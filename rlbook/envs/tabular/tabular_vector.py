@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.envs.option_checks import MODES, check_integer
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.envs.tabular.outcomes import normal
+from rlbook.envs.tabular.outcomes import standard_normal
 from rlbook.envs.tabular.snapshots import check_array, check_states
 from rlbook.envs.tabular.tabular_env import TabularEnv, check_feasible
 from rlbook.envs.tabular.uniforms import Uniforms
@@ -138,7 +138,7 @@ class TabularVectorEnv(VectorEnv):
         noisy, std = alive[std > 0], std[std > 0]
         u1, u2 = self._uniforms.draw(noisy), self._uniforms.draw(noisy)
         rewards[noisy] += [
-            scale * normal(*pair)
+            scale * standard_normal(*pair)
             for scale, *pair in zip(std.tolist(), u1.tolist(), u2.tolist(), strict=True)
         ]
 

@@ -17,7 +17,7 @@ from rlbook.algorithms.tabular.exploration import (
     epsilon_greedy,
     exploration_rate,
     greedy,
-    largest,
+    row_max,
     step_size,
 )
 from rlbook.algorithms.tabular.q_learning import q_learning_step
@@ -67,7 +67,7 @@ def q_learning_step_on_lists(
 
 LIST_FORMS: dict[Callable[..., float], Callable[..., float]] = {
     greedy: greedy_on_lists,
-    largest: max,
+    row_max: max,
     epsilon_greedy: epsilon_greedy_on_lists,
     q_learning_step: q_learning_step_on_lists,
 }

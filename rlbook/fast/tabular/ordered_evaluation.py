@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
-from rlbook.algorithms.planning.bounds import largest
+from rlbook.algorithms.planning.bounds import largest_absolute
 from rlbook.fast.tabular.sparse_product import add_product
 
 Floats = NDArray[np.float64]
@@ -123,7 +123,7 @@ def evaluate_in_order(
     old, new = both[:num_states], both[num_states:]
     for sweep in range(1, times + 1):
         add_product(chain.indptr, columns, numbers, both, new)
-        if sweep % PERIOD == 0 and largest(np.subtract(new, old, out=old)) <= enough:
+        if sweep % PERIOD == 0 and largest_absolute(np.subtract(new, old, out=old)) <= enough:
             break
         old[:] = new
         new[:] = paid

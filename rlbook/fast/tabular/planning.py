@@ -89,12 +89,12 @@ def value_iteration_sweep(agent: ValueIteration, model: TabularMDP) -> None:
         if automatic and isinstance(sweeps, CompiledSweeps):
             _improve_in_place(agent, sweeps)
         else:
-            agent._take_in(*sweeps.in_place(agent._values))
+            agent._record_sweep(*sweeps.sweep_in_place(agent._values))
     elif agent._order is not None and _can_order(sweeps):
         _improve_in_order(agent, work, agent._order)
     else:
         low, high = _next_values(agent, work)
-        agent._take_in(low, high)
+        agent._record_sweep(low, high)
         if automatic and not agent._finished and _is_slow(agent, sweeps, low, high):
             _start_in_place(agent, work, low, high)
 
@@ -194,7 +194,7 @@ def _improve_in_order(agent: ValueIteration, work: Work, order: np.ndarray) -> N
     """A synchronous sweep over all actions, and some in place over the best ones."""
     (low, high), policy = work.sweeps.improve(agent._values, work.spare)
     agent._values, work.spare = work.spare, agent._values
-    agent._take_in(low, high)
+    agent._record_sweep(low, high)
     if not agent._finished:
         _evaluate_in_order(work.sweeps, order, policy, agent._values, high - low)
 
@@ -219,7 +219,7 @@ def _improve_in_place(agent: ValueIteration, sweeps: CompiledSweeps) -> None:
     """A sweep over all actions, and some over the best ones."""
     backwards = agent._backwards
     (low, high), onwards = sweeps.improve_in_place(agent._values, backwards=backwards)
-    agent._take_in(low, high)
+    agent._record_sweep(low, high)
     agent._backwards = onwards > 0 if onwards else not backwards
     if not agent._finished:
         sweeps.evaluate_in_place(
@@ -239,10 +239,10 @@ def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: Tabul
     before, sweeps = agent._values, work.sweeps
     extremes, policy = sweeps.improve(before, work.spare)
     agent._values, work.spare = work.spare, before
-    agent._take_in(*extremes, apart=m + 1)
+    agent._record_sweep(*extremes, apart=m + 1)
     if agent._finished:
         return
-    agent._values, work.spare = sweeps.follow(policy, agent._values, before, m)
+    agent._values, work.spare = sweeps.sweep_policy(policy, agent._values, before, m)
     agent._raise_to_zero(model)
 
 
@@ -255,8 +255,8 @@ def policy_evaluation_sweep(agent: PolicyEvaluation, model: TabularMDP) -> None:
     chain, rewards = agent._chain_of(model)
     work = work_of(agent, chain, rewards[:, None], model.can_end)
     if agent._bound.in_place:
-        agent._take_in(*work.sweeps.in_place(agent._values))
+        agent._record_sweep(*work.sweeps.sweep_in_place(agent._values))
         return
     extremes = work.sweeps.optimal(agent._values, work.spare)
     agent._values, work.spare = work.spare, agent._values
-    agent._take_in(*extremes)
+    agent._record_sweep(*extremes)

@@ -21,7 +21,7 @@ from rlbook.algorithms.tabular.exploration import explore
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
-from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
+from rlbook.envs.tabular.outcomes import Outcomes, draw, standard_normal
 from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
 from rlbook.interaction.guards import METRICS, BadAnswer, finite_number, unpack_step
@@ -127,7 +127,7 @@ def simulate(
                 outcome += 1
         next_state, reward, terminated = successor[outcome], rewards[outcome], ends[outcome]
         if noisy and spread[outcome] > 0.0:
-            reward += spread[outcome] * normal(world_rng.random(), world_rng.random())
+            reward += spread[outcome] * standard_normal(world_rng.random(), world_rng.random())
         length += 1
         episode_return += reward
         over = terminated or length >= limit

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from rlbook.algorithms.planning.bounds import largest
+from rlbook.algorithms.planning.bounds import largest_absolute
 from rlbook.fast.compiled import available, link_globals
 from rlbook.fast.tabular.kernels import (
     compile_kernel,
@@ -95,7 +95,7 @@ class Sweeps(ABC):
     ) -> None:
         self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
         # of actions that can be taken
-        self.largest_reward = largest(np.where(np.isneginf(rewards), 0.0, rewards))
+        self.largest_reward = largest_absolute(np.where(np.isneginf(rewards), 0.0, rewards))
         shared = rows.nnz >= WORTH_SHARING and cores() > 1
         num_states = len(rewards)
         self._shares = (
@@ -113,14 +113,14 @@ class Sweeps(ABC):
         overwritten by the next call."""
 
     @abstractmethod
-    def follow(
+    def sweep_policy(
         self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other
         array)."""
 
     @abstractmethod
-    def in_place(self, values: np.ndarray) -> Extremes:
+    def sweep_in_place(self, values: np.ndarray) -> Extremes:
         """V(s) ← max_a [ r + γ P V ](s) for s = 0, 1, …: later states see the new values of earlier
         ones (Gauss-Seidel)."""
 
@@ -171,7 +171,7 @@ class CompiledSweeps(Sweeps):
         # what follows from the sweeps so far; the leads hold for it alone
         self._last: np.ndarray | None = None
 
-    def in_place(self, values: np.ndarray) -> Extremes:
+    def sweep_in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
         return self._extremes(
             compile_kernel(in_place_sweep)(*self._model, values, *_numbers(0, len(values)))
@@ -184,7 +184,7 @@ class CompiledSweeps(Sweeps):
         to earlier ones, added up.
         """
         self._last = None
-        margin = 1e-9 * (largest(values) + self.largest_reward)
+        margin = 1e-9 * (largest_absolute(values) + self.largest_reward)
         low, high, onwards = compile_kernel(improve_in_place)(
             *self._model,
             values,
@@ -260,7 +260,7 @@ class CompiledSweeps(Sweeps):
         """Resets the leads, unless `values` follow from the sweeps so far."""
         if values is not self._last:
             self._lead.fill(-1.0)
-            self._drift, self._size = 0.0, largest(values) + self.largest_reward
+            self._drift, self._size = 0.0, largest_absolute(values) + self.largest_reward
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         self._follow_from(values)
@@ -282,7 +282,7 @@ class CompiledSweeps(Sweeps):
         self._record_sweep(extremes, out)
         return extremes
 
-    def follow(
+    def sweep_policy(
         self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
     ) -> tuple[np.ndarray, np.ndarray]:
         kernel = compile_kernel(policy_sweep)
@@ -325,7 +325,7 @@ class SparseSweeps(Sweeps):
         # what follows from the sweeps so far; the rivals hold for it alone
         self._last: np.ndarray | None = None
 
-    def in_place(self, values: np.ndarray) -> Extremes:
+    def sweep_in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:
             columns = (
                 self.rows.indptr[:-1],
@@ -360,10 +360,10 @@ class SparseSweeps(Sweeps):
         else:
             self._rivals = None
             low, high = self._share(lambda first, last: self._best(values, out, first, last))
-        self._look_for_rivals(out, self._extremes((low, high)))
+        self._find_rivals(out, self._extremes((low, high)))
         return low, high
 
-    def _look_for_rivals(self, best: np.ndarray, extremes: Extremes) -> None:
+    def _find_rivals(self, best: np.ndarray, extremes: Extremes) -> None:
         """After a sweep: leaves out actions that cannot become the best, once few are left. The
         buffer must hold all states."""
         width = self.gamma * (extremes[1] - extremes[0])
@@ -371,7 +371,7 @@ class SparseSweeps(Sweeps):
             self._rivals.until -= width
         elif self._holds_all and 2 * width <= self._widest:
             self._widest, reach = width, AHEAD * width
-            least = best - (reach + 1e-9 * (largest(best) + self.largest_reward))
+            least = best - (reach + 1e-9 * (largest_absolute(best) + self.largest_reward))
             action_values = self._buffers[0].reshape(self.rewards.shape)
             near = action_values[:SAMPLE] >= least[:SAMPLE, None]
             if np.count_nonzero(near) <= FEW * near.size:
@@ -415,7 +415,7 @@ class SparseSweeps(Sweeps):
         action_values += self.rewards[first:last]
         return action_values
 
-    def follow(
+    def sweep_policy(
         self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
     ) -> tuple[np.ndarray, np.ndarray]:
         size = len(values)

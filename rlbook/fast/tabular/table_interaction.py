@@ -24,7 +24,7 @@ from rlbook.agent import Agent, State, Step, Totals
 from rlbook.algorithms.tabular.records import Memory, NamedRecord
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
-from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
+from rlbook.envs.tabular.outcomes import Outcomes, draw, standard_normal
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import announce_compilation, available, link_globals
 from rlbook.fast.tabular.simulation import (
@@ -37,7 +37,7 @@ from rlbook.fast.tabular.simulation import (
     simulate,
     skip,
 )
-from rlbook.fast_forms import plain_only
+from rlbook.fast_forms import is_plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
@@ -68,7 +68,7 @@ class ChunkedInteraction(SingleInteraction, ABC):
     def takes_over(self, agent: Agent) -> bool:
         """False if the plain code is requested, or for an agent with its own `act` and `learn`,
         which are called at every step."""
-        return not plain_only() and isinstance(agent, TableAgent) and _is_the_books(agent)
+        return not is_plain_only() and isinstance(agent, TableAgent) and _is_the_books(agent)
 
     def advance(self, agent: TableAgent, budget: Budget) -> Totals:
         """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was
@@ -146,7 +146,7 @@ class TableInteraction(ChunkedInteraction):
             available() if compiled is None else compiled,
         )
         how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"
-        how = "one at a time, as RLBOOK_PLAIN asks" if plain_only() else how
+        how = "one at a time, as RLBOOK_PLAIN asks" if is_plain_only() else how
         self.note = (
             f"training steps are sampled from the model's tables of probabilities, {how}; the "
             "results are the same, but faster"
@@ -173,9 +173,9 @@ class TableInteraction(ChunkedInteraction):
     def _reset(self) -> None:
         starts = self._outcomes.start_state
         self.obs = int(starts[draw(self._outcomes.start_cumulative, 0, self.world_rng)])
-        self._look()
+        self._read_mask()
 
-    def _look(self) -> None:
+    def _read_mask(self) -> None:
         if self.masks is not None and self.obs is not None:
             self.action_mask = self.masks[self.obs]
 
@@ -186,13 +186,13 @@ class TableInteraction(ChunkedInteraction):
         outcome = draw(world.cumulative, first, rng)
         reward, terminated = float(world.reward[outcome]), bool(world.ends[outcome])
         if self.noisy and world.reward_std[outcome] > 0.0:
-            reward += float(world.reward_std[outcome]) * normal(rng.random(), rng.random())
+            reward += float(world.reward_std[outcome]) * standard_normal(rng.random(), rng.random())
         self.obs = int(world.successor[outcome])
         self.steps += 1
         self._length += 1
         self._return += reward
         self._over = terminated or self._length >= self.limit
-        self._look()
+        self._read_mask()
         truncated = self._over and not terminated
         return Step(
             state,
@@ -235,7 +235,7 @@ class TableInteraction(ChunkedInteraction):
             rng.put_back()
             world_rng.put_back()
         self.obs, self._return, self._length, steps, episodes, error, updates, _ = out
-        self._look()
+        self._read_mask()
         if self.sure:
             skip(self.world_rng, steps - self.steps + episodes - self.episodes)
         self.steps = steps
@@ -261,7 +261,7 @@ class TableInteraction(ChunkedInteraction):
         model."""
         assert self.rng is not None
         self._load_counts(state)
-        self._look()
+        self._read_mask()
         set_rng_state(self.rng, state["rng"])
         set_rng_state(self.world_rng, state["world_rng"])
 

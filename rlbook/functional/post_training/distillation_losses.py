@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 from rlbook.functional.averages import Average, per_token, weighted_sum
 
 DIVERGENCES = ("forward", "reverse", "jsd")
@@ -36,7 +36,7 @@ def forward_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
     Source: Kullback & Leibler 1951; for distillation: Hinton et al. 2015, arXiv:1503.02531,
     section 2, whose cross-entropy it is less the teacher's entropy.
     """
-    same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
+    check_same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
     return _kl(teacher_logits.log_softmax(-1), student_logits.log_softmax(-1))
 
 
@@ -48,7 +48,7 @@ def reverse_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
     Source: Kullback & Leibler 1951; for language models: Gu et al. 2023 (MiniLLM),
     arXiv:2306.08543, eq. 1.
     """
-    same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
+    check_same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
     return _kl(student_logits.log_softmax(-1), teacher_logits.log_softmax(-1))
 
 
@@ -66,7 +66,7 @@ def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: flo
 
     Source: Agarwal et al. 2023 (GKD), arXiv:2306.13649, eq. 1; Lin 1991. The ends: TRL's GKD.
     """
-    same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
+    check_same_shape(student_logits=student_logits, teacher_logits=teacher_logits)
     if not 0.0 <= mixture <= 1.0:
         raise ValueError(f"mixture must be a number in [0, 1], got {mixture!r}")
     if mixture in (0.0, 1.0):
@@ -126,7 +126,7 @@ def soft_label_loss(
     Source: Hinton et al. 2015, arXiv:1503.02531, section 2 and eq. 4. TRL's GKD leaves out T².
     """
     entries = None if mask is None else mask[..., None].expand_as(student_logits)
-    student, teacher = (where_masked(x, entries) for x in (student_logits, teacher_logits))
+    student, teacher = (zero_outside_mask(x, entries) for x in (student_logits, teacher_logits))
     found = divergence(student / temperature, teacher / temperature, kind, mixture)
     return temperature**2 * weighted_sum(found, mask, average)
 

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 
 
 def self_certainty(log_probs: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ def mean_over_steps(value: Tensor, mask: Tensor) -> Tensor:
 
     Source: the definition of a mean.
     """
-    same_shape(value=value, mask=mask)
-    return where_masked(value, mask).sum(-1) / mask.sum(-1).clamp(min=1)
+    check_same_shape(value=value, mask=mask)
+    return zero_outside_mask(value, mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def mean_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def mean_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
 
     Source: Yu et al. 2025 (RLPR), arXiv:2506.18254, eq. 3.
     """
-    return mean_over_steps(where_masked(log_prob, mask).exp(), mask)
+    return mean_over_steps(zero_outside_mask(log_prob, mask).exp(), mask)
 
 
 def debias(score: Tensor, baseline: Tensor) -> Tensor:
@@ -78,5 +78,5 @@ def debias(score: Tensor, baseline: Tensor) -> Tensor:
     Source: Yu et al. 2025 (RLPR), arXiv:2506.18254, eq. 4, whose notation clip(0, 1, x) names the
     bounds first.
     """
-    same_shape(score=score, baseline=baseline)
+    check_same_shape(score=score, baseline=baseline)
     return torch.clamp(score - baseline, 0.0, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.post_training.preference_losses import log_ratios
 
@@ -76,7 +76,7 @@ def labelled_kto_loss(
 
     Source: Ethayarajh et al. 2024, arXiv:2402.01306, eq. 7 and 8; w is λ_D / λ_U.
     """
-    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, good=good)
+    check_same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, good=good)
     side = 2 * good.to(log_prob.dtype) - 1
     regret = _regret(log_prob - reference_log_prob, kl, side, beta)
     return weighted_sum(regret.where(~good, good_weight * regret), None, average)
@@ -100,5 +100,5 @@ def mismatched_kl(log_prob: Tensor, reference_log_prob: Tensor) -> Tensor:
 
     Source: Ethayarajh et al. 2024, arXiv:2402.01306, section 4.1.
     """
-    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob)
+    check_same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob)
     return (log_prob - reference_log_prob).mean().clamp(min=0.0).detach()

@@ -18,21 +18,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import check_same_shape, zero_outside_mask
 from rlbook.functional.averages import Average, per_token, weighted_sum
 
 
 def sequence_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
     """log π of a whole episode: [B, T] → [B], in nats, summed over the unmasked actions."""
-    same_shape(log_prob=log_prob, mask=mask)
-    return where_masked(log_prob, mask).sum(-1)
+    check_same_shape(log_prob=log_prob, mask=mask)
+    return zero_outside_mask(log_prob, mask).sum(-1)
 
 
 def mean_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
     """The mean of log π over an episode's unmasked actions: [B, T] → [B], in nats; 0 for an episode
     without any."""
-    same_shape(log_prob=log_prob, mask=mask)
-    return where_masked(log_prob, mask).sum(-1) / mask.sum(-1).clamp(min=1)
+    check_same_shape(log_prob=log_prob, mask=mask)
+    return zero_outside_mask(log_prob, mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
 
 def dpo_loss(
@@ -273,7 +273,7 @@ def simpo_loss(
 
     Source: Meng et al. 2024, arXiv:2405.14734, eq. 6.
     """
-    same_shape(chosen=chosen, rejected=rejected)
+    check_same_shape(chosen=chosen, rejected=rejected)
     return weighted_sum(-F.logsigmoid(beta * (chosen - rejected) - margin), None, average)
 
 
@@ -295,7 +295,7 @@ def orpo_loss(
 
     Source: Hong et al. 2024, arXiv:2403.07691, eq. 7.
     """
-    same_shape(chosen=chosen, rejected=rejected)
+    check_same_shape(chosen=chosen, rejected=rejected)
     odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
     return weighted_sum(-beta * F.logsigmoid(odds), None, average)
 
@@ -332,7 +332,9 @@ def bradley_terry_loss(
     Source: Bradley & Terry 1952, "Rank analysis of incomplete block designs"; Christiano et al.
         2017, arXiv:1706.03741, eq. 1. The margin: Touvron et al. 2023, arXiv:2307.09288, eq. 2.
     """
-    same_shape(better=better, worse=worse, margin=margin if isinstance(margin, Tensor) else None)
+    check_same_shape(
+        better=better, worse=worse, margin=margin if isinstance(margin, Tensor) else None
+    )
     if better.dim() != 1:
         raise ValueError(f"better must have shape [B], got {list(better.shape)}")
     return weighted_sum(-F.logsigmoid(better - worse - margin), None, average)
@@ -352,7 +354,7 @@ def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token
 
     Source: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
     """
-    same_shape(better=better, worse=worse)
+    check_same_shape(better=better, worse=worse)
     return weighted_sum((better + worse).square(), None, average)
 
 
@@ -381,10 +383,10 @@ def plackett_luce_loss(
     Source: Plackett 1975, "The analysis of permutations"; as a loss: Xia et al. 2008, "Listwise
         approach to learning to rank", section 4. The ties are ours.
     """
-    same_shape(score=score, mask=mask, level=level)
+    check_same_shape(score=score, mask=mask, level=level)
     if score.dim() != 2:
         raise ValueError(f"score must have shape [B, G], got {list(score.shape)}")
-    score, size = where_masked(score, mask), score.shape[1]
+    score, size = zero_outside_mask(score, mask), score.shape[1]
     square = torch.ones(size, size, dtype=torch.bool, device=score.device)
     itself = square.triu() & square.tril()
     left = square.triu() & mask[:, None, :]  # [B, G, G]
@@ -392,7 +394,7 @@ def plackett_luce_loss(
         left = left & (level[:, :, None] != level[:, None, :])
     left = left | itself
     total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)  # [B, G]
-    return weighted_sum(where_masked(total - score, mask).sum(-1), None, average)
+    return weighted_sum(zero_outside_mask(total - score, mask).sum(-1), None, average)
 
 
 def implicit_reward(log_prob: Tensor, reference_log_prob: Tensor, beta: float = 0.1) -> Tensor:
@@ -409,7 +411,7 @@ def implicit_reward(log_prob: Tensor, reference_log_prob: Tensor, beta: float = 
 
     Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 5.
     """
-    same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob)
+    check_same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob)
     return beta * (log_prob - reference_log_prob).detach()
 
 
@@ -418,7 +420,7 @@ def preference_accuracy(reward_chosen: Tensor, reward_rejected: Tensor) -> Tenso
 
     A tie counts as wrong.
     """
-    same_shape(reward_chosen=reward_chosen, reward_rejected=reward_rejected)
+    check_same_shape(reward_chosen=reward_chosen, reward_rejected=reward_rejected)
     return (reward_chosen > reward_rejected).to(reward_chosen.dtype).mean()
 
 
@@ -433,7 +435,7 @@ def log_ratios(
     chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The log-ratios x_w and x_l of pairs, [B] each, in nats."""
-    same_shape(
+    check_same_shape(
         chosen=chosen,
         rejected=rejected,
         reference_chosen=reference_chosen,

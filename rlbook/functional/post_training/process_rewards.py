@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlbook.functional._shapes import same_shape
+from rlbook.functional._shapes import check_same_shape
 
 AGGREGATES = ("min", "product", "last", "mean", "sum")
 
@@ -28,7 +28,7 @@ def step_label_loss(logit: Tensor, label: Tensor, *, mask: Tensor) -> Tensor:
     Source: Wang et al. 2023 (Math-Shepherd), arXiv:2312.08935, eq. 2, with the labels of eq. 3
     (hard) or eq. 4 (soft).
     """
-    same_shape(logit=logit, label=label, mask=mask)
+    check_same_shape(logit=logit, label=label, mask=mask)
     each = F.binary_cross_entropy_with_logits(
         logit.where(mask, 0.0), label.where(mask, 0.0).to(logit), reduction="none"
     )
@@ -51,7 +51,7 @@ def aggregate_steps(score: Tensor, mask: Tensor, how: str) -> Tensor:
     Source: min and product: Lightman et al. 2023, arXiv:2305.20050, appendix F; min: Math-Shepherd,
     section 3.4.
     """
-    same_shape(score=score, mask=mask)
+    check_same_shape(score=score, mask=mask)
     if how == "min":
         found = score.where(mask, 1.0).amin(dim=1)
     elif how == "product":

@@ -17,7 +17,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
 from rlbook.interaction.guards import LIFE_LOST, METRICS
 from rlbook.interaction.process_group import ProcessGroup
-from rlbook.interaction.spaces import outermost_keeper
+from rlbook.interaction.spaces import outermost_snapshot_env
 
 PARTS = "processes"
 """The key of the processes' parts in a snapshot."""
@@ -80,11 +80,11 @@ class SplitVectorEnv(VectorWrapper):
 
     def snapshot(self) -> State:
         """All state needed to continue with as many processes."""
-        return {PARTS: self._exchange(outermost_keeper(self.env).snapshot, skip=False)}
+        return {PARTS: self._exchange(outermost_snapshot_env(self.env).snapshot, skip=False)}
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`; `check_process_count` comes first."""
-        outermost_keeper(self.env).restore(state[PARTS][self.group.rank])
+        outermost_snapshot_env(self.env).restore(state[PARTS][self.group.rank])
 
     def _exchange(self, function: Callable[[], Any], *, skip: bool = True) -> list[Any]:
         """The results of a function of the environments in each process; with `skip` not in those
@@ -110,7 +110,7 @@ class SplitVectorEnv(VectorWrapper):
         if raised is not None:
             raise raised
         for sort, said in (other for other, _ in answers if other is not None):
-            raise TrainingError(said) if sort == "TrainingError" else _foreign(sort, said)
+            raise TrainingError(said) if sort == "TrainingError" else _remote_exception(sort, said)
         return [found for _, found in answers if not skip or found is not None]
 
     def _join(self, parts: Sequence[Any]) -> Any:
@@ -200,6 +200,6 @@ def _objects(rows: list[Any]) -> NDArray[Any]:
     return array
 
 
-def _foreign(sort: str, said: str) -> Exception:
+def _remote_exception(sort: str, said: str) -> Exception:
     """An exception of another process, with its name and text."""
     return type(sort, (Exception,), {})(said)

@@ -22,7 +22,7 @@ from rlbook.interaction.guards import (
     METRICS,
     BadAnswer,
     number,
-    outside,
+    outside_space_error,
     unpack_step,
 )
 from rlbook.interaction.observed_masks import observed_keys
@@ -75,7 +75,7 @@ class SyncVector(VectorEnv):
     ) -> Any:
         """Resets the environments of `options["reset_mask"]` [N] bool (default: all); returns all
         observations, and their action masks if the environments have any (see `action_masks`)."""
-        rows, masks = self.restart(*what_to_reset(self.num_envs, seed, options))
+        rows, masks = self.restart(*resets_and_seeds(self.num_envs, seed, options))
         return stack_observations(self.single_observation_space, rows), mask_columns(
             masks, self.num_envs
         )
@@ -193,7 +193,7 @@ def stacked_frames(env: gymnasium.Env) -> int:
     return 1
 
 
-def what_to_reset(
+def resets_and_seeds(
     num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
 ) -> tuple[NDArray[np.bool_], Sequence[int | None], dict[str, Any] | None]:
     """Which environments a `reset` applies to [N], their N seeds, and the options passed on to
@@ -241,7 +241,7 @@ def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> N
     with np.errstate(invalid="ignore"):
         whole[i] = array
     if not np.array_equal(whole[i], array):
-        raise outside(array[whole[i] != array].flat[0], space)
+        raise outside_space_error(array[whole[i] != array].flat[0], space)
 
 
 def shared_info(

@@ -33,7 +33,7 @@ from rlbook.interaction.guards import (
     observation_check,
 )
 from rlbook.interaction.round_rewards import RoundScorer, round_scorer
-from rlbook.interaction.spaces import outermost_keeper
+from rlbook.interaction.spaces import outermost_snapshot_env
 from rlbook.interaction.vector_envs.split_vector import check_process_count
 from rlbook.seeding import rng_state, set_rng_state
 
@@ -122,9 +122,11 @@ class VectorInteraction:
         """Resets the environments marked in `over` [N], or all."""
         options = None if over is None else {"reset_mask": over}
         self.obs, info = guarded_reset(self.env, self.steps, seed=seed, options=options)
-        self._look(self.steps, info, self._all if over is None else over, ~self._all)
+        self._check_observations(self.steps, info, self._all if over is None else over, ~self._all)
 
-    def _look(self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray) -> None:
+    def _check_observations(
+        self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray
+    ) -> None:
         """Checks the observations after `changed` [N] were reset or stepped; `over` [N] marks those
         whose episode has ended."""
         try:
@@ -149,7 +151,7 @@ class VectorInteraction:
         self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
         paid = info.get(UNCLIPPED, reward)
         check_rewards(paid, self.steps)
-        self._look(self.steps, info, valid, terminated | truncated)
+        self._check_observations(self.steps, info, valid, terminated | truncated)
         if waiting:
             reward, paid, terminated, truncated = (
                 np.where(valid, reward, 0.0),
@@ -221,7 +223,7 @@ class VectorInteraction:
         """
         return int(np.count_nonzero(~self.valid)) - len(self._unscored) if self._scores else 0
 
-    def settle(self) -> None:
+    def score_ended(self) -> None:
         """Scores the episodes that have ended, if the rest of the round is not needed."""
         if self._scores and self._unscored:
             self._score()
@@ -258,7 +260,7 @@ class VectorInteraction:
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
-            "env": None if self.obs is None else outermost_keeper(self.env).snapshot(),
+            "env": None if self.obs is None else outermost_snapshot_env(self.env).snapshot(),
             "obs": self.obs,
             "valid": self.valid,
             "return": self.returns,
@@ -290,7 +292,7 @@ class VectorInteraction:
         if state["obs"] is not None:
             observation_check(self.env.single_observation_space, batched=True)(state["obs"])
         if state["env"] is not None:
-            keeper = outermost_keeper(self.env)
+            keeper = outermost_snapshot_env(self.env)
             check_process_count(keeper, state["env"])
             keeper.restore(state["env"])
         if ACTION_MASK in state:

@@ -42,7 +42,7 @@ def serve(connection: Connection) -> None:
             unseeded -= {key} if method != "make" else set()
             if key != turn:
                 place.close()
-                place.enter_context(own[key].in_place())
+                place.enter_context(own[key].swap_states())
                 turn = key
             try:
                 with use_one_thread():

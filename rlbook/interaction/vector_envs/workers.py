@@ -38,9 +38,9 @@ from rlbook.interaction.vector_envs.sync_vector import (
     Masks,
     describe,
     mask_columns,
+    resets_and_seeds,
     shared_info,
     stack_observations,
-    what_to_reset,
 )
 
 PATIENCE = 5.0  # seconds that a worker has to close its environments
@@ -60,7 +60,7 @@ class Worker:
                 "rlbook.interaction.vector_envs.worker", arguments, files=files, apart=True
             )
 
-    def fate(self) -> str:
+    def describe_exit(self) -> str:
         """How a process that does not respond came to its end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
@@ -135,7 +135,7 @@ class Workers:
                 answers[index] = self.running[index].connection.recv()
         except (EOFError, ConnectionError):
             raise TrainingError(
-                f"worker {index + 1} of {self.count} {self.running[index].fate()}, and its"
+                f"worker {index + 1} of {self.count} {self.running[index].describe_exit()}, and its"
                 " environments are lost"
             ) from None
         for failed, answer in answers.values():
@@ -229,7 +229,7 @@ class WorkerVector(VectorEnv):
     ) -> Any:
         """As `SyncVector.reset`."""
         self.start()
-        mask, seeds, rest = what_to_reset(self.num_envs, seed, options)
+        mask, seeds, rest = resets_and_seeds(self.num_envs, seed, options)
         asked = {
             i: ("restart", (mask[part], seeds[part], rest))
             for i, part in enumerate(self._parts)
@@ -276,7 +276,7 @@ class WorkerVector(VectorEnv):
     def snapshot(self) -> State:
         """A snapshot in the format of one `SyncVector` of all N, whatever the number of workers."""
         self.start()
-        parts = list(self._ask(self._all("snapshot")).values())
+        parts = list(self._ask(self._requests_to_all("snapshot")).values())
         flags = {
             name: np.concatenate([part[name] for part in parts])
             for name in ("terminated", "truncated")
@@ -296,9 +296,9 @@ class WorkerVector(VectorEnv):
     def close_extras(self, **kwargs: object) -> None:
         """Closes the environments; the workers stay."""
         if self._home is self.workers.running:
-            self._ask(self._all("drop"))
+            self._ask(self._requests_to_all("drop"))
 
-    def _all(self, method: str) -> dict[int, Asked]:
+    def _requests_to_all(self, method: str) -> dict[int, Asked]:
         return {index: (method, ()) for index, _ in enumerate(self._parts)}
 
     def _ask(self, asked: Mapping[int, Asked]) -> dict[int, Any]:

@@ -116,7 +116,7 @@ class Prompts:
     max_new_tokens: int  # where nothing else is asked for
 
     @property
-    def longest(self) -> tuple[int, str]:
+    def longest_prompt(self) -> tuple[int, str]:
         """The length of the longest prompt in either split, in tokens, and where it stands."""
         split = max(self.splits.values(), key=lambda split: int(split.lengths.max()))
         index = int(split.lengths.argmax())
@@ -335,7 +335,7 @@ class ChatRules(TokenRules):
         self.codec: Codec = self.chat
         self.prompt_lengths = self.examples.lengths
         self.max_new_tokens = max_new_tokens or made.max_new_tokens
-        longest, where = made.longest
+        longest, where = made.longest_prompt
         if settings.max_prompt_tokens is not None:
             longest = settings.max_prompt_tokens
         elif settings.data is not None:
@@ -393,7 +393,7 @@ class ChatRules(TokenRules):
             return f"{len(self.texts)} {shown}prompts of the function {name}"
         return f"{len(self.texts)} {shown}prompts of the task {asked.task or 'addition'}"
 
-    def where(self, prompt: int) -> str:
+    def location(self, prompt: int) -> str:
         """As in `TokenRules`."""
         return self.examples.examples.where(int(self.examples.kept[prompt]))
 

@@ -123,8 +123,8 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
     if held_out_path is not None:
         other = _rows(held_out_path)
         return {
-            "train": _of_rows(rows, np.arange(len(rows))),
-            "held_out": _of_rows(other, np.arange(len(other))),
+            "train": _examples_of_rows(rows, np.arange(len(rows))),
+            "held_out": _examples_of_rows(other, np.arange(len(other))),
         }
     if len(rows) < 2:
         raise RequestError(
@@ -133,7 +133,10 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     count = min(max(1, round(held_out * len(rows))), len(rows) - 1)
-    return {"train": _of_rows(rows, order[count:]), "held_out": _of_rows(rows, order[:count])}
+    return {
+        "train": _examples_of_rows(rows, order[count:]),
+        "held_out": _examples_of_rows(rows, order[:count]),
+    }
 
 
 def _rows(path: str) -> TextFile:
@@ -145,7 +148,7 @@ def _rows(path: str) -> TextFile:
     return rows
 
 
-def _of_rows(rows: TextFile, chosen: np.ndarray) -> Examples:
+def _examples_of_rows(rows: TextFile, chosen: np.ndarray) -> Examples:
     def example(i: int) -> Example:
         index = int(chosen[i])
         try:
@@ -153,6 +156,8 @@ def _of_rows(rows: TextFile, chosen: np.ndarray) -> Examples:
         except RequestError:
             raise
         except ValueError as error:
-            raise RequestError(f"{rows.where(index)}: {error}") from None
+            raise RequestError(f"{rows.location(index)}: {error}") from None
 
-    return Examples(Each(len(chosen), example), lambda i: rows.where(int(chosen[i])), rows.digest)
+    return Examples(
+        Each(len(chosen), example), lambda i: rows.location(int(chosen[i])), rows.digest
+    )

@@ -68,7 +68,7 @@ class TextWorld:
     def to_root(self) -> None:
         """Does nothing: the search restores texts from its own memory."""
 
-    def follows(self, found: SearchTree, edge: int) -> bool:
+    def matches_edge(self, found: SearchTree, edge: int) -> bool:
         """Whether the environment's current text is the one reached by an edge of the root."""
         root: TextState = found.met[0].state
         return (
@@ -90,7 +90,7 @@ class TextWorld:
         """The outcome's key; an action has only one."""
         return 0
 
-    def drew(self) -> bool:
+    def has_drawn(self) -> bool:
         """Does nothing: no outcome is random."""
         return False
 

@@ -99,11 +99,11 @@ class _Backed:
             for i, text in enumerate(rules.demonstrations)
         ]
         longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
-        with request_errors(f"{rules.where(longest[1])}: "):
+        with request_errors(f"{rules.location(longest[1])}: "):
             codec.check_length(longest[0])
         return found
 
-    def with_answers(self) -> Any:
+    def answer_replacer(self) -> Any:
         """The function that replaces generated answers by reference answers; see
         `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
         # torch, which the environment does without

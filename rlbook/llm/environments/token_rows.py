@@ -73,7 +73,7 @@ class TokenRules:
         self.answers, self.columns = known.answers, known.columns
         self.demonstrations = known.demonstrations
         if not built_in:
-            self._take_the_folders_view(str(model))
+            self._decode_by_tokenizer(str(model))
         # room for the longest demonstration, its EOS, and one token too many: running over the end
         # is then a state like any other
         self.max_new_tokens = max_new_tokens or known.longest_demonstration + 1
@@ -82,7 +82,7 @@ class TokenRules:
         check_room(model or BUILT_IN, self.codec.limit, known.longest_prompt, self.max_new_tokens)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
-    def _take_the_folders_view(self, model: str) -> None:
+    def _decode_by_tokenizer(self, model: str) -> None:
         """Passes the answers through the folder's tokenizer and back, because some decoders add
         spaces."""
         texts = self.texts, self.answers, self.demonstrations
@@ -106,7 +106,7 @@ class TokenRules:
         shown = self.split.replace("held_out", "held-out").replace("train", "training")
         return f"{len(self.texts)} {shown} prompts of the task {self.task.name}"
 
-    def where(self, prompt: int) -> str:
+    def location(self, prompt: int) -> str:
         """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
 

@@ -32,7 +32,7 @@ from rlbook.llm.generation.kv_cache import ActingState
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.generation.sampling import Sampling, SamplingPolicy
 from rlbook.llm.models.language_model import NO_MASKS, LanguageModelPolicy
-from rlbook.networks.policy import full_precision
+from rlbook.networks.policy import to_full_precision
 
 
 class Beams(NamedTuple):
@@ -79,7 +79,7 @@ def beam_search(
     best_length = torch.zeros(count, beams, dtype=torch.int64)
     live = torch.ones(count, dtype=torch.bool)  # prompts that may still find a better text
     for step in range(1, max_new_tokens + 1):
-        log_prob = (full_precision(logits.cpu()) / policy.temperature).log_softmax(-1)
+        log_prob = (to_full_precision(logits.cpu()) / policy.temperature).log_softmax(-1)
         total = score[:, :, None] + log_prob.view(count, beams, vocabulary)
         top, place = total.flatten(1).topk(min(kept, beams * vocabulary))  # [N, 2K]
         beam, token = place // vocabulary, place % vocabulary

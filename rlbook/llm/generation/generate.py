@@ -11,7 +11,7 @@ import torch
 
 from rlbook.llm.generation.kv_cache import is_worth_leaving
 from rlbook.llm.generation.prompt_rows import rows_of
-from rlbook.llm.generation.sampling import Sampling, seen_in
+from rlbook.llm.generation.sampling import Sampling, seen_tokens
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.tokenizers.batches import pad
 from rlbook.llm.tokenizers.tokenizer import Codec
@@ -61,7 +61,11 @@ def generate(
     )
     live, rows = np.ones(len(tokens), dtype=bool), np.arange(len(tokens))  # rows of the decoder
     columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    seen = seen_in(tokens, length, logits.shape[-1]) if sampling.repetition_penalty != 1.0 else None
+    seen = (
+        seen_tokens(tokens, length, logits.shape[-1])
+        if sampling.repetition_penalty != 1.0
+        else None
+    )
     draws = rng is not None and sampling.temperature != 0.0
     while True:
         # a row's noise is the same whatever other rows have left

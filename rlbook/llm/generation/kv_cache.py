@@ -173,7 +173,7 @@ def signature(model: nn.Module) -> list[object]:
     the one that nobody can see.
     """
     parts: list[object] = []
-    for module in _inside(model):
+    for module in _iterate_modules(model):
         inside = module.__dict__
         parts += (
             id(module),
@@ -189,7 +189,7 @@ def signature(model: nn.Module) -> list[object]:
                     tensor.data_ptr(),
                     -1 if tensor.is_inference() else tensor._version,
                 )
-        if not _of_a_library(type(module)):
+        if not _is_library_class(type(module)):
             parts += [
                 (name, str(value))
                 for name, value in inside.items()
@@ -199,7 +199,7 @@ def signature(model: nn.Module) -> list[object]:
 
 
 @functools.cache
-def _of_a_library(kind: type) -> bool:
+def _is_library_class(kind: type) -> bool:
     return kind.__module__.startswith(("torch.", "transformers."))
 
 
@@ -214,7 +214,7 @@ def _is_setting(value: object) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def _inside(root: nn.Module) -> Iterator[nn.Module]:
+def _iterate_modules(root: nn.Module) -> Iterator[nn.Module]:
     """`root.modules()`, in a quarter of the time."""
     waiting = [root]
     while waiting:

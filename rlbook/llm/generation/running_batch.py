@@ -62,7 +62,7 @@ def prompt_rows(prompts: Sequence[Sequence[int]]) -> PromptRows:
     return rows_of(tokens, length, tokens[:, :0])
 
 
-def order_after(count: int, removed: Collection[int]) -> list[int]:
+def order_after_removal(count: int, removed: Collection[int]) -> list[int]:
     """The rows that remain when some of `count` are removed: the last ones fill the gaps, so that
     as few as possible move."""
     order, holes = list(range(count)), sorted(removed, reverse=True)
@@ -112,7 +112,7 @@ class CausalBatch:
 
     @torch.inference_mode()
     def remove(self, rows: Collection[int]) -> list[int]:
-        order = order_after(self.count, rows)
+        order = order_after_removal(self.count, rows)
         self.count = len(order)
         if not order:
             self.parts = []

@@ -36,7 +36,7 @@ from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.generation.kv_cache import ActingState
 from rlbook.llm.models.language_model import NO_MASKS, LanguageModelPolicy
 from rlbook.networks.distributions import sample_logits
-from rlbook.networks.policy import Policy, Unit, full_precision
+from rlbook.networks.policy import Policy, Unit, to_full_precision
 
 TEXTS = Kind(
     "a tuple of texts that are not empty",
@@ -96,7 +96,7 @@ class Sampling(Hyperparameters):
     ) -> tuple[np.ndarray, np.ndarray]:
         """`draw` with given noise, [N] in [0, 1); on the device of the logits."""
         seen = None if seen is None else seen.to(logits.device)
-        scores = self.scores(full_precision(logits), seen)
+        scores = self.scores(to_full_precision(logits), seen)
         return sample_logits(scores, None if self.temperature == 0.0 else uniform)
 
 
@@ -135,7 +135,7 @@ def min_p_filter(logits: Tensor, share: float) -> Tensor:
     )
 
 
-def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
+def seen_tokens(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
     """Which tokens occur in texts [N, L] of `length` [N] tokens, padded on the right: bool [N,
     V]."""
     seen = np.zeros((len(tokens), vocabulary), dtype=bool)
@@ -187,7 +187,7 @@ class SamplingPolicy(LanguageModelPolicy):
             obs["tokens"], obs["length"]
         )
         seen = (
-            seen_in(obs["tokens"], obs["length"], logits.shape[-1])
+            seen_tokens(obs["tokens"], obs["length"], logits.shape[-1])
             if self.sampling.repetition_penalty != 1.0
             else None
         )

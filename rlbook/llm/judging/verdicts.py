@@ -47,7 +47,7 @@ def parse_score(text: str, low: float, high: float) -> float | None:
 
     It is the number in the last double brackets, or else the number at the beginning.
     """
-    found = re.fullmatch(NUMBER, _last_mark(text) or _first(text, NUMBER) or "")
+    found = re.fullmatch(NUMBER, _last_mark(text) or _leading_match(text, NUMBER) or "")
     if found is None or not low <= float(found[0]) <= high:
         return None
     return (float(found[0]) - low) / (high - low)
@@ -55,12 +55,12 @@ def parse_score(text: str, low: float, high: float) -> float | None:
 
 def parse_verdict(text: str) -> float | None:
     """1 for yes and 0 for no; None for neither."""
-    return WORDS.get((_last_mark(text) or _first(text, r"[A-Za-z]+") or "").lower())
+    return WORDS.get((_last_mark(text) or _leading_match(text, r"[A-Za-z]+") or "").lower())
 
 
 def parse_choice(text: str) -> float | None:
     """1 if A is better, 0 if B is, 1/2 for a tie; None if the answer states neither."""
-    return SIDES.get((_last_mark(text) or _first(text, r"[A-Za-z]+") or "").lower())
+    return SIDES.get((_last_mark(text) or _leading_match(text, r"[A-Za-z]+") or "").lower())
 
 
 def _last_mark(text: str) -> str | None:
@@ -69,7 +69,7 @@ def _last_mark(text: str) -> str | None:
     return marks[-1] if marks else None
 
 
-def _first(text: str, pattern: str) -> str | None:
+def _leading_match(text: str, pattern: str) -> str | None:
     """The word or number that a text begins with."""
     found = re.match(rf"\s*({pattern})(?![\w.]*\w)", text)
     return None if found is None else found[1]

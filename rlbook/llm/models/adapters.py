@@ -74,7 +74,7 @@ PREFIX = "base_model.model."
 """The prefix of a layer's name in peft's files."""
 
 
-def with_adapter(
+def add_adapter(
     model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator
 ) -> Any:
     """The language model with a LoRA adapter, whose parameters are the only trainable ones.
@@ -96,7 +96,7 @@ def with_adapter(
     )
     if more := [name for name in asked if name not in OWN]:
         return _peft_model(model, asked, rng, folder, f"{more[0]} of an adapter")
-    if _thin_conv(model) or getattr(model, "is_loaded_in_4bit", False):
+    if _has_conv1d(model) or getattr(model, "is_loaded_in_4bit", False):
         return _peft_model(model, asked, rng, folder, f"an adapter of {type(model).__name__}")
     try:
         settings = LoraSettings(**asked)
@@ -129,7 +129,7 @@ def _load(model: nn.Module, folder: Path) -> None:
         weight.copy_(held[name])
 
 
-def _thin_conv(model: nn.Module) -> bool:
+def _has_conv1d(model: nn.Module) -> bool:
     """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose weight matrices are
     transposed."""
     return any(type(module).__name__ == "Conv1D" for module in model.modules())
@@ -287,7 +287,7 @@ def trains_adapters_alone(model: nn.Module) -> bool:
     model is unchanged."""
     if not (is_peft(model) or any(lora_layers(model))):
         return False
-    with adapters_off(model):
+    with disable_adapters(model):
         own = {id(weight) for weight in adapter_weights(model).values()}
         return not any(
             parameter.requires_grad and id(parameter) not in own for parameter in model.parameters()
@@ -300,7 +300,7 @@ def is_peft(model: nn.Module) -> bool:
 
 
 @contextmanager
-def adapters_off(model: nn.Module) -> Iterator[None]:
+def disable_adapters(model: nn.Module) -> Iterator[None]:
     """Disables the model's adapters within the context. Which parameters are trainable stays the
     same."""
     layers = [(layer, layer.enabled) for _, layer in lora_layers(model)]
@@ -329,15 +329,15 @@ class DecoderWithoutAdapters:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        with adapters_off(model):
+        with disable_adapters(model):
             self.decoder = causal_lm.decoder(cast("PreTrainedModel", model))
 
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return self.decoder.prefill(rows, new_tokens)
 
     def step(self, token: Tensor) -> Tensor:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return self.decoder.step(token)
 
     def select(self, rows: Tensor) -> None:

@@ -9,14 +9,14 @@ from gymnasium.vector import VectorEnv
 from torch import nn
 
 from rlbook.llm.environments.token_rows import BUILT_IN, NEW, TokenRules, check_room
-from rlbook.llm.models.adapters import with_adapter
+from rlbook.llm.models.adapters import add_adapter
 from rlbook.llm.models.compute import set_compute
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.model_folder import has_weights
 from rlbook.llm.models.quantization import four_bit_model
 from rlbook.llm.models.reward_head import CompletionReward
 from rlbook.llm.models.starting import starting_model
-from rlbook.networks.build import PolicySettings, choose_trained, in_numbers
+from rlbook.networks.build import PolicySettings, cast_parameters, choose_trained
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 
 POSITIONS = ("wpe", "embed_positions", "position_embeddings")
@@ -127,13 +127,13 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
             codec=rules.codec,
             context=rules.context_length,
         )
-        in_numbers(model, spec.dtype)
+        cast_parameters(model, spec.dtype)
         if spec.config is not None:
             check_positions(model, asked.rules, is_new=True)
             if (table := table_of_positions(model)) is not None:
                 asked.limit_context(table[0], SETTING + table[1])
     if spec.adapter is not None:
-        model = with_adapter(model, spec.adapter, rng)
+        model = add_adapter(model, spec.adapter, rng)
     choose_trained(model, spec.trained_parts, model.get_output_embeddings().parameters())
     if spec.compute == "bfloat16" or spec.gradient_checkpointing:
         rounded = "bfloat16" if spec.compute == "bfloat16" else None

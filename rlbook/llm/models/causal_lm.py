@@ -13,7 +13,7 @@ from rlbook.agent import State
 from rlbook.data.rollout import to_device
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.generation.prompt_rows import PromptRows, distinct_prompts, positions
-from rlbook.llm.models.compute import cast_weights, compute_of, computing
+from rlbook.llm.models.compute import cast_weights, compute_context, compute_of
 from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def _inputs(
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, before:end]
     mask = (torch.arange(end, device=tokens.device) >= rows.padding[rows.index][:, None]).long()
     optional = {"position_ids": position} | ({} if last is None else {"logits_to_keep": last})
-    taken = {name: value for name, value in optional.items() if _takes(model, name)}
+    taken = {name: value for name, value in optional.items() if _has_argument(model, name)}
     return {"input_ids": tokens, "attention_mask": mask, **taken}
 
 
-def _takes(model: nn.Module, name: str) -> bool:
+def _has_argument(model: nn.Module, name: str) -> bool:
     """Whether the model's forward pass has an argument of this name; peft's wrapper passes all
     on."""
     below: nn.Module = getattr(model, "get_base_model", lambda: model)()
@@ -50,7 +50,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 def logits(model: nn.Module, rows: PromptRows) -> Tensor:
     """Next-token logits [B, T + 1, V] after the prompt and after each completion token, with
     gradients, on the model's device."""
-    with computing(model):
+    with compute_context(model):
         return _read(model, rows, "logits")
 
 
@@ -58,7 +58,7 @@ def logits(model: nn.Module, rows: PromptRows) -> Tensor:
 def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with
     gradients."""
-    with computing(trunk):
+    with compute_context(trunk):
         return _read(trunk, rows, "last_hidden_state")
 
 
@@ -105,7 +105,7 @@ def _read_in_two_passes(
 def cache_argument(module: nn.Module) -> str:
     """What the forward pass calls its KV cache: `cache` from transformers 5.24 on, `past_key_values`
     before; "" if it has none."""
-    return next((name for name in ("cache", "past_key_values") if _takes(module, name)), "")
+    return next((name for name in ("cache", "past_key_values") if _has_argument(module, name)), "")
 
 
 @has_fast_form
@@ -158,7 +158,7 @@ class CausalDecoder:
         mask = (torch.arange(self.column + 1, device=token.device) >= self.padding[:, None]).long()
         position = (
             {"position_ids": (self.column - self.padding)[:, None]}
-            if _takes(self.model, "position_ids")
+            if _has_argument(self.model, "position_ids")
             else {}
         )
         output = self._forward(input_ids=token[:, None], attention_mask=mask, **position)
@@ -168,7 +168,7 @@ class CausalDecoder:
     def _forward(self, **inputs: object) -> Tensor:
         """Logits [N, n, V] of the columns after those in the cache."""
         inputs |= {cache_argument(self.model): self.cache, "use_cache": True}
-        with computing(self.model):
+        with compute_context(self.model):
             if not self.rounded:
                 return self.model(**inputs).logits
             return torch.func.functional_call(self.model, self.rounded, kwargs=inputs).logits

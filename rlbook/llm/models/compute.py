@@ -108,7 +108,7 @@ def autocast(module: nn.Module) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def computing(model: nn.Module) -> Iterator[None]:
+def compute_context(model: nn.Module) -> Iterator[None]:
     """Within the context, the forward pass of transformers' module uses the settings of
     `set_compute`.
 
@@ -121,7 +121,7 @@ def computing(model: nn.Module) -> Iterator[None]:
             stack.enter_context(autocast(model))
             output = getattr(model, "get_output_embeddings", lambda: None)()
             if output is not None:
-                stack.enter_context(_replace_forward(output, _in_its_own_numbers(output)))
+                stack.enter_context(_replace_forward(output, _forward_without_autocast(output)))
         if asked.gradient_checkpointing and torch.is_grad_enabled():
             for layer in _layers(model):
                 stack.enter_context(_replace_forward(layer, partial(recompute, layer.forward)))
@@ -180,7 +180,7 @@ def _layers(model: nn.Module) -> list[nn.Module]:
     return [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
 
 
-def _in_its_own_numbers(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+def _forward_without_autocast(layer: nn.Module) -> Callable[[Tensor], Tensor]:
     """The forward pass of the output layer without autocast."""
     forward, weight = layer.forward, next(layer.parameters())
 

@@ -21,7 +21,7 @@ from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import lora_layers, merge_lora, remove_lora
 from rlbook.llm.models.model_folder import WEIGHTS, has_weights
 from rlbook.llm.models.reward_head import CompletionReward
-from rlbook.llm.models.sources import without_progress_bars
+from rlbook.llm.models.sources import hide_progress_bars
 from rlbook.llm.tokenizers.tokenizer import fast_tokenizer
 from rlbook.networks.policy import module_device
 
@@ -218,7 +218,7 @@ def _write(
     if settings is not None and env.model in (None, NEW):
         settings.max_new_tokens, settings.do_sample = env.rules.max_new_tokens, False
     limit = {} if shard_size is None else {"max_shard_size": shard_size}
-    with without_progress_bars():
+    with hide_progress_bars():
         model.save_pretrained(str(folder), **limit)
     tokenizer.save_pretrained(str(folder))
 

@@ -16,12 +16,16 @@ from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.llm.generation.kv_cache import ActingState
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
-from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
+from rlbook.llm.models.adapters import (
+    DecoderWithoutAdapters,
+    disable_adapters,
+    trains_adapters_alone,
+)
 from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.packing import check_packable, pack, packed_logits
-from rlbook.networks.data_parallel import by_rows
+from rlbook.networks.data_parallel import map_rows
 from rlbook.networks.distributions import Categorical, sample_logits
-from rlbook.networks.policy import Policy, Unit, full_precision
+from rlbook.networks.policy import Policy, Unit, to_full_precision
 from rlbook.networks.reward_network import members_of
 
 NO_MASKS = "a language model ignores action masks, but the environment shows one"
@@ -91,7 +95,7 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Samples tokens [N] with log-probabilities [N] from logits [N, V], with one uniform number
         per row; takes the mode if `rng` is None."""
-        scaled = full_precision(logits)
+        scaled = to_full_precision(logits)
         if self.temperature != 1.0:
             scaled = scaled / self.temperature
         return sample_logits(scaled, None if rng is None else rng.random(len(scaled)))
@@ -102,7 +106,7 @@ class LanguageModelPolicy(Policy):
         return self._distribution(causal_lm.logits(self.model, rows)[:, -1])
 
     def _distribution(self, logits: Tensor) -> Categorical:
-        return Categorical(full_precision(logits) / self.temperature)
+        return Categorical(to_full_precision(logits) / self.temperature)
 
     def distributions(self, batch: Batch) -> Categorical:
         # torch's other attentions cannot be differentiated twice
@@ -159,7 +163,7 @@ class LanguageModelPolicy(Policy):
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         assert self.critic is not None
-        value = by_rows(self._values_along, self.batch(rollout)).T.clone()  # [T + 1, N]
+        value = map_rows(self._values_along, self.batch(rollout)).T.clone()  # [T + 1, N]
         return value[:-1], value[1:]
 
     def _values_along(self, batch: Batch) -> Tensor:
@@ -228,32 +232,32 @@ class WithoutAdapters(LanguageModelPolicy):
         state: Any = None,
         action_mask: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return super().act(obs, rng, state, action_mask)
 
     def distribution(self, obs: dict[str, Tensor]) -> Categorical:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return super().distribution(obs)
 
     def distributions(self, batch: Batch) -> Categorical:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return super().distributions(batch)
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return super().evaluate(batch, entropy=entropy, entropy_gradient=entropy_gradient)
 
     def logits(self, batch: Batch) -> Tensor:
-        with adapters_off(self.model):
+        with disable_adapters(self.model):
             return super().logits(batch)
 
 
 def _completions(batch: Batch) -> Tensor:
     """The actions [B, T], with any valid id after the end of a text, where the value does not
     matter."""
-    return batch.action.where(batch.real, 0)
+    return batch.action.where(batch.real_mask, 0)
 
 
 def _states(batch: Batch) -> PromptRows:

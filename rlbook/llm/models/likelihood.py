@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlbook.data.rollout import Batch
 from rlbook.llm.environments.token_rows import pad_rows
 from rlbook.llm.models.language_model import LanguageModelPolicy
-from rlbook.networks.policy import full_precision, module_device
+from rlbook.networks.policy import module_device, to_full_precision
 
 
 @torch.inference_mode()
@@ -43,7 +43,7 @@ def log_likelihood(
             {"tokens": tokens, "length": length}, action, torch.full(mask.shape, torch.nan), mask
         ).to(module_device(policy.model))
         log_prob = (
-            full_precision(policy.logits(batch))
+            to_full_precision(policy.logits(batch))
             .log_softmax(-1)
             .gather(-1, batch.action[..., None])
             .squeeze(-1)

@@ -87,8 +87,8 @@ class LoraLinear(nn.Module):
         weight, width = base_layer.weight, base_layer.in_features
         dtype = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
         self.base_layer = base_layer.requires_grad_(False)
-        self.lora_A = _empty(width, settings.r, dtype)
-        self.lora_B = _empty(settings.r, base_layer.out_features, dtype)
+        self.lora_A = _empty_linear(width, settings.r, dtype)
+        self.lora_B = _empty_linear(settings.r, base_layer.out_features, dtype)
         nn.init.uniform_(self.lora_A.weight, -1 / math.sqrt(width), 1 / math.sqrt(width), generator)
         nn.init.zeros_(self.lora_B.weight)
         self.to(weight.device)
@@ -133,13 +133,13 @@ class LoraLinear(nn.Module):
         weight, bias, magnitude = self.sum(), self.base_layer.bias, self.lora_magnitude_vector
         if magnitude is not None:
             weight = self.gain(magnitude)[:, None] * weight
-        layer = _empty(weight.shape[1], weight.shape[0], weight.dtype)
+        layer = _empty_linear(weight.shape[1], weight.shape[0], weight.dtype)
         layer.weight = nn.Parameter(weight.to(self.base_layer.weight.dtype), requires_grad=False)
         layer.bias = bias
         return layer
 
 
-def _empty(width: int, height: int, dtype: torch.dtype) -> nn.Linear:
+def _empty_linear(width: int, height: int, dtype: torch.dtype) -> nn.Linear:
     """A linear layer without bias and with uninitialised weights; torch would draw them from a
     global generator."""
     layer: Any = nn.utils.skip_init(nn.Linear, width, height, bias=False, dtype=dtype)
@@ -195,15 +195,17 @@ def targets(model: nn.Module, settings: LoraSettings) -> dict[str, nn.Linear]:
         found = (
             [name for name in linear if linear[name] is not output]
             if asked == ALL_LINEAR
-            else _matching(asked, linear)
+            else _matching_names(asked, linear)
         )
     else:
         for part in asked:
-            if not any(_ends(name, part) for name in linear):
+            if not any(_has_suffix(name, part) for name in linear):
                 raise ValueError(_unknown_message(part, linear))
-        found = [name for name in linear if any(_ends(name, part) for part in asked)]
+        found = [name for name in linear if any(_has_suffix(name, part) for part in asked)]
     kept = [
-        name for name in found if not any(_ends(name, part) for part in settings.exclude_modules)
+        name
+        for name in found
+        if not any(_has_suffix(name, part) for part in settings.exclude_modules)
     ]
     if not kept:
         raise ValueError(f"adapter: target_modules {asked!r} and exclude_modules select no layer")
@@ -214,11 +216,11 @@ def _output_layer(model: nn.Module) -> object:
     return getattr(model, "get_output_embeddings", lambda: None)()
 
 
-def _ends(name: str, part: str) -> bool:
+def _has_suffix(name: str, part: str) -> bool:
     return name == part or name.endswith(f".{part}")
 
 
-def _matching(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list[str]:
+def _matching_names(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list[str]:
     try:
         found = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:

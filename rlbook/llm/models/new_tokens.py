@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 
-def with_mean_rows(table: Tensor, added: int) -> Tensor:
+def append_mean_rows(table: Tensor, added: int) -> Tensor:
     """An embedding table [V, D] extended by `added` rows, each the mean of the others: [V + added,
     D].
 

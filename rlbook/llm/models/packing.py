@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.generation.prompt_rows import packing_mask
-from rlbook.llm.models.compute import computing
+from rlbook.llm.models.compute import compute_context
 from rlbook.networks.policy import module_device
 
 
@@ -47,7 +47,7 @@ def pack(batch: Batch, width: int) -> Packed:
     Raises:
         ValueError: a text is longer than that.
     """
-    before, written = batch.obs["length"], batch.real.sum(1)  # [B]
+    before, written = batch.obs["length"], batch.real_mask.sum(1)  # [B]
     length = before + written - 1
     if int(length.max()) > width:
         raise ValueError(
@@ -62,7 +62,7 @@ def pack(batch: Batch, width: int) -> Packed:
     )
     text = torch.full((rows, columns), -1, dtype=torch.int64)
     for number, (prompt, count, answer, own) in enumerate(
-        zip(batch.obs["tokens"], before, batch.action, batch.real, strict=True)
+        zip(batch.obs["tokens"], before, batch.action, batch.real_mask, strict=True)
     ):
         where = row[number], slice(int(start[number]), int(start[number] + length[number]))
         tokens[where] = torch.cat([prompt[:count], answer[own][:-1]])
@@ -95,7 +95,7 @@ def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
     blocked = torch.zeros(sees.shape, dtype=weights.dtype, device=sees.device).masked_fill(
         ~sees, torch.finfo(weights.dtype).min
     )
-    with computing(model):
+    with compute_context(model):
         output = model(
             input_ids=rows.tokens,
             attention_mask=blocked,

@@ -37,10 +37,10 @@ class CompletionReward(RewardNetwork):
         self.score.register_buffer("bias", torch.zeros(1))
 
     def rewards(self, batch: Batch) -> Tensor:
-        completion = batch.action.where(batch.real, 0)
+        completion = batch.action.where(batch.real_mask, 0)
         # [B, T], after each token
         score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]
-        return score.where(_last(batch.mask), 0.0)
+        return score.where(_last_steps(batch.mask), 0.0)
 
     def step_rewards(
         self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor
@@ -54,6 +54,6 @@ class CompletionReward(RewardNetwork):
         return reward
 
 
-def _last(mask: Tensor) -> Tensor:
+def _last_steps(mask: Tensor) -> Tensor:
     """The last step of each episode: bool [B, T] → bool [B, T]."""
     return mask & ~torch.nn.functional.pad(mask[:, 1:], (0, 1))

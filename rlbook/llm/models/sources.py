@@ -253,7 +253,7 @@ def folder_classifier(folder: str | Path) -> Any:
 
 
 @contextmanager
-def without_progress_bars() -> Iterator[None]:
+def hide_progress_bars() -> Iterator[None]:
     """Within the context, transformers shows no progress bars for loading and writing weights,
     which would interrupt a command's own output."""
     from transformers.utils import logging
@@ -272,7 +272,7 @@ def _load(folder: str | Path, kind: str) -> Any:
     import transformers
 
     check_folder(folder, kind)
-    with torch.random.fork_rng(devices=[]), without_progress_bars():
+    with torch.random.fork_rng(devices=[]), hide_progress_bars():
         loaded: Any = getattr(transformers, kind).from_pretrained(
             str(folder),
             local_files_only=True,

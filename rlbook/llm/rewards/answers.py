@@ -45,13 +45,13 @@ def boxed(completion: Completion, *, modulo: int | None = None) -> float:
         completion: what was written.
         modulo: whole numbers are compared by their remainders of a division by this.
     """
-    return _holds(last_boxed(completion.text), completion, modulo)
+    return _score_match(last_boxed(completion.text), completion, modulo)
 
 
 def tagged(completion: Completion, *, tag: str = "answer", modulo: int | None = None) -> float:
     """1 if the text between the last <answer> and its </answer> is the answer; without tags, as
     `boxed`."""
-    return _holds(text_between(completion.text, tag), completion, modulo)
+    return _score_match(text_between(completion.text, tag), completion, modulo)
 
 
 def is_number(completion: Completion) -> float:
@@ -59,7 +59,7 @@ def is_number(completion: Completion) -> float:
     return float(completion.ended and number(completion.text) is not None)
 
 
-def _holds(written: str | None, completion: Completion, modulo: int | None) -> float:
+def _score_match(written: str | None, completion: Completion, modulo: int | None) -> float:
     answer = right_answer(completion)
     if written is None:
         return 0.0
@@ -156,11 +156,11 @@ def _value(match: re.Match[str]) -> Fraction | None:
     above, below, dividend, divisor, plain, percent = match.groups()
     sign = -1 if match.group().startswith("-") else 1
     if plain is not None:
-        return sign * _plain(plain) / (100 if percent else 1)
-    top = Fraction(int(above)) if above is not None else _plain(dividend)
+        return sign * _parse_decimal(plain) / (100 if percent else 1)
+    top = Fraction(int(above)) if above is not None else _parse_decimal(dividend)
     bottom = int(below if below is not None else divisor)
     return None if bottom == 0 else sign * top / bottom
 
 
-def _plain(text: str) -> Fraction:
+def _parse_decimal(text: str) -> Fraction:
     return Fraction(text.replace(",", ""))

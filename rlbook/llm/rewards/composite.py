@@ -226,7 +226,7 @@ class Rewards:
                 numbers = [_value(part, *both) for both in zip(found, completions, strict=True)]
                 values = np.array(numbers, dtype=np.float64)  # None becomes NaN
                 earned = np.nan_to_num(values)
-                named |= _details(LOGGED + part.name, found)
+                named |= _detail_columns(LOGGED + part.name, found)
             if not self.alone:
                 named[LOGGED + part.name] = values
             weighed = earned if part.weight == 1.0 else part.weight * earned
@@ -240,7 +240,7 @@ def given_function(part: Part) -> Callable[..., Any]:
     return part.function
 
 
-def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
+def verifier_results(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
     """A verifier's result for N completions: [N], 1 for correct and 0 for incorrect ones, NaN where
     it does not apply."""
     values = np.array(
@@ -260,7 +260,8 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
         for completion in completions:
             found.append(
                 function(completion)
-                if (completion.answer is not None and not part.where) or _applies(part, completion)
+                if (completion.answer is not None and not part.where)
+                or _is_applicable(part, completion)
                 else None
             )
     except Exception as error:  # whatever the user's function does
@@ -272,7 +273,7 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
 
 def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
     """The same for a batched reward."""
-    there = [_applies(part, completion) for completion in completions]
+    there = [_is_applicable(part, completion) for completion in completions]
     asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
     try:
         found = list(given_function(part)(asked)) if asked else []
@@ -289,7 +290,7 @@ def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
     return [next(each) if applies else None for applies in there]
 
 
-def _applies(part: Part, completion: Completion) -> bool:
+def _is_applicable(part: Part, completion: Completion) -> bool:
     """Whether the reward applies: one that compares with the answer needs an answer, unless a task
     scores the text; and one for some prompts needs one of these."""
     columns = completion.columns
@@ -302,7 +303,7 @@ def _applies(part: Part, completion: Completion) -> bool:
     )
 
 
-def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
+def _detail_columns(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
     """The further numbers of rewards that return mappings: name/KEY → [N], NaN where there is
     none."""
     keys = {key for value in found if isinstance(value, Mapping) for key in value if key != "score"}

@@ -162,25 +162,25 @@ def verl_reward_here(
     """`verl_reward` with the managers that need no process of their own; a job holds this one."""
     score = partial(function, **(kwargs or {}))
 
-    def one(completion: Completion) -> Any:
+    def score_one(completion: Completion) -> Any:
         return await_result(score(**verl_row(completion)))
 
-    def with_penalty(completion: Completion) -> Any:
+    def score_with_penalty(completion: Completion) -> Any:
         found, penalty = (
-            one(completion),
+            score_one(completion),
             overlong(completion, buffer=buffer or 1, limit=limit, factor=factor, bounded=False),
         )
         if isinstance(found, Mapping):
             return {**found, "score": found["score"] + penalty, "overlong_reward": penalty}
         return {"score": found + penalty, "overlong_reward": penalty}
 
-    def all_at_once(completions: Sequence[Completion]) -> list[Any]:
+    def score_batch(completions: Sequence[Completion]) -> list[Any]:
         rows = [verl_row(completion) for completion in completions]
         return list(
             await_result(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
         )
 
-    def side_by_side(completions: Sequence[Completion]) -> list[Any]:
+    def score_in_threads(completions: Sequence[Completion]) -> list[Any]:
         pool = ThreadPoolExecutor(jobs)
         waiting = [
             pool.submit(lambda row: await_result(score(*row.values())), verl_row(completion))
@@ -191,8 +191,8 @@ def verl_reward_here(
         return found
 
     if manager in ("batch", "concurrent"):
-        return mark_batched(all_at_once if manager == "batch" else side_by_side)
-    return one if manager == "naive" else with_penalty  # type: ignore[return-value]  # of one completion
+        return mark_batched(score_batch if manager == "batch" else score_in_threads)
+    return score_one if manager == "naive" else score_with_penalty  # type: ignore[return-value]  # of one completion
 
 
 def _first_number(task: Any, timeout: float | None) -> float:

@@ -35,7 +35,7 @@ class AnswerText:
         """Adds a token. Returns the text that has become final."""
         self._ids.append(token)
         self._extend(self._stream.step(self.backend, token) or "")
-        return self._release(len(self.text) - self._unsure())
+        return self._release(len(self.text) - self._num_withheld())
 
     def finish(self) -> str:
         """The remaining text, when no token follows."""
@@ -54,7 +54,7 @@ class AnswerText:
         if first is not None:
             self.text, self.is_stopped = self.text[:first], True
 
-    def _unsure(self) -> int:
+    def _num_withheld(self) -> int:
         """The number of characters at the end that may be the beginning of a stop text."""
         if self.is_stopped:
             return 0

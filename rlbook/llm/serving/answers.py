@@ -140,7 +140,7 @@ class AnswerFormat:
     def _log_probs(self, pieces: Sequence[Piece], offset: int) -> Json | None:
         """The tokens with their log-probabilities; None if they are not requested."""
         pieces = [piece for piece in pieces if piece.token is not None]
-        if self.request.top is None or not pieces:
+        if self.request.num_top_tokens is None or not pieces:
             return None
         if self.is_chat:
             return {"content": [self._entry(piece) for piece in pieces], "refusal": None}
@@ -151,14 +151,14 @@ class AnswerFormat:
             place += 0 if piece.token in self.special else len(name)
         return {
             "tokens": names,
-            "token_logprobs": [_finite(piece.log_prob) for piece in pieces],
+            "token_logprobs": [_finite_log_prob(piece.log_prob) for piece in pieces],
             "top_logprobs": [
                 None
                 if math.isnan(piece.log_prob)
-                else {self._name(one.token): _finite(one.log_prob) for one in piece.top}
+                else {self._name(one.token): _finite_log_prob(one.log_prob) for one in piece.top}
                 for piece in pieces
             ]
-            if self.request.top
+            if self.request.num_top_tokens
             else None,
             "text_offset": offsets,
         }
@@ -170,12 +170,12 @@ class AnswerFormat:
     def _token(self, token: TopToken) -> Json:
         name = self._name(token.token)
         known = None if "\N{REPLACEMENT CHARACTER}" in name else list(name.encode())
-        return {"token": name, "logprob": _finite(token.log_prob), "bytes": known}
+        return {"token": name, "logprob": _finite_log_prob(token.log_prob), "bytes": known}
 
     def _name(self, token: int) -> str:
         return self.codec.decode([token])
 
 
-def _finite(log_prob: float) -> float | None:
+def _finite_log_prob(log_prob: float) -> float | None:
     """A finite number for JSON; None for a text's first token, which has no log-probability."""
     return None if math.isnan(log_prob) else max(float(log_prob), LEAST)

@@ -162,7 +162,9 @@ class _Handlers:
         self._check_model(asked.model)
         messages = [message.plain() for message in asked.messages]
         encode = self._chat_encoder(asked.chat_template_kwargs)
-        return await self._answer(request, asked, [await _in_thread(encode, messages, "messages")])
+        return await self._answer(
+            request, asked, [await _run_in_thread(encode, messages, "messages")]
+        )
 
     def _check_access(self, request: Request) -> None:
         host = request.headers.get("host", "").rpartition(":")
@@ -192,7 +194,7 @@ class _Handlers:
 
     async def _encode(self, prompt: str | list[int]) -> list[int]:
         if isinstance(prompt, str):
-            return await _in_thread(self.codec.encode_prompts, [prompt], "prompt", first=True)
+            return await _run_in_thread(self.codec.encode_prompts, [prompt], "prompt", first=True)
         size = self.codec.vocabulary_size
         strange = next((token for token in prompt if token >= size), None)
         if strange is not None:
@@ -306,8 +308,10 @@ class _Handlers:
             sampling,
             min(room, asked.usual_tokens or room) if wanted is None else wanted,
             frozenset(ends),
-            asked.top or 0,
-            isinstance(asked, CompletionRequest) and asked.echo and asked.top is not None,
+            asked.num_top_tokens or 0,
+            isinstance(asked, CompletionRequest)
+            and asked.echo
+            and asked.num_top_tokens is not None,
             asked.presence_penalty,
             asked.frequency_penalty,
             tuple(biases),
@@ -383,7 +387,7 @@ async def _stream(
                 piece.text
                 or piece.finish
                 or (choices[index].echo and not choices[index].is_echoed)
-                or form.request.top is not None
+                or form.request.num_top_tokens is not None
                 or (form.request.return_token_ids)
             ):
                 yield _event(form.chunk(index, choices[index]))
@@ -397,7 +401,7 @@ def _event(content: Json) -> str:
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
-async def _in_thread(
+async def _run_in_thread(
     function: Callable[[Any], Any], given: object, param: str, *, first: bool = False
 ) -> Any:
     """Runs a function of the tokenizer on a request's content in a thread beside the server's

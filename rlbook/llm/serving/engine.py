@@ -28,12 +28,12 @@ from torch import Tensor
 from rlbook.checks import machine_memory
 from rlbook.errors import RequestError
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
-from rlbook.llm.generation.sampling import Sampling, seen_in
+from rlbook.llm.generation.sampling import Sampling, seen_tokens
 from rlbook.llm.models.causal_lm import LanguageModel, cache_argument
 from rlbook.llm.serving.answer_text import AnswerText
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.networks.distributions import mode_categorical, sample_categorical
-from rlbook.networks.policy import as_array, full_precision
+from rlbook.networks.policy import as_array, to_full_precision
 
 PREFILL_TOKENS = 2**14  # columns times rows of the prompts that are read at a time
 PROMPT_COLUMNS = 512  # of a prompt whose log-probabilities are asked for, read at a time
@@ -110,7 +110,7 @@ class GeneratedSequence:
         self.counts: Tensor | None = None
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """The maximum number of tokens of prompt and answer together."""
         return len(self.prompt) + self.asked.max_new_tokens
 
@@ -146,7 +146,7 @@ class Engine:
         self._aborted: set[GeneratedSequence] = set()
         self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._closed = self._hurried = False
-        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
 
     # ---- called from other threads
 
@@ -215,7 +215,7 @@ class Engine:
 
     # ---- the thread
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         if sum(parameter.numel() for parameter in self.model.parameters()) <= LARGE:
             torch.set_num_threads(1)  # of this thread; else as OMP_NUM_THREADS says
         batch, logits = running_batch(self.model), torch.zeros(0)
@@ -268,11 +268,11 @@ class Engine:
         """Takes sequences from the queue, in order, as long as there is room."""
         new: list[GeneratedSequence] = []
         there = [one for one in self._running if one.finish is None]
-        longest = max((one.longest for one in there), default=0)
+        longest = max((one.max_length for one in there), default=0)
         widest = 0
         while self._waiting:
             candidate = self._waiting[0]
-            count, longest = len(there) + len(new) + 1, max(longest, candidate.longest)
+            count, longest = len(there) + len(new) + 1, max(longest, candidate.max_length)
             widest = max(widest, len(candidate.prompt))
             first = count == 1
             if count > self.max_batch or (longest * count > self.cache_tokens and not first):
@@ -291,7 +291,7 @@ class Engine:
         for one in new:
             if one.asked.sampling.repetition_penalty != 1.0:
                 tokens = np.array([one.prompt])
-                one.seen = seen_in(tokens, np.array([tokens.shape[1]]), vocabulary)[0]
+                one.seen = seen_tokens(tokens, np.array([tokens.shape[1]]), vocabulary)[0]
             if one.asked.presence_penalty or one.asked.frequency_penalty:
                 one.counts = torch.zeros(vocabulary)
         logits = torch.cat([logits, read]) if self._running else read
@@ -344,7 +344,7 @@ class Engine:
     @torch.inference_mode()
     def _sample(self, logits: Tensor) -> list[tuple[GeneratedSequence, Piece]]:
         """One token for each sequence, from logits [N, V]."""
-        logits = full_precision(logits.cpu())
+        logits = to_full_precision(logits.cpu())
         strange = set((~logits.isfinite().all(-1)).nonzero()[:, 0].tolist())
         if strange:
             logits[list(strange)] = 0.0
@@ -423,7 +423,7 @@ def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> lis
     for start in range(0, len(prompt) - 1, size):
         part = torch.tensor([prompt[start : min(start + size, len(prompt) - 1)]], device=device)
         read: Any = model(input_ids=part, use_cache=True, **{cache_argument(model): cache})
-        scores = as_array(full_precision(read.logits[0]))
+        scores = as_array(to_full_precision(read.logits[0]))
         for row, token in zip(scores, prompt[start + 1 :], strict=False):
             shifted = row - row.max()
             whole = np.log(np.exp(shifted, dtype=np.float64).sum())

@@ -106,7 +106,7 @@ class GenerationParameters(BaseModel):
         return self.max_tokens
 
     @property
-    def top(self) -> int | None:
+    def num_top_tokens(self) -> int | None:
         """How many of the most likely tokens to report; None if no log-probabilities are
         requested."""
         raise NotImplementedError
@@ -132,7 +132,7 @@ class CompletionRequest(GenerationParameters):
     usual_tokens: ClassVar[int | None] = 16
 
     @property
-    def top(self) -> int | None:
+    def num_top_tokens(self) -> int | None:
         return self.logprobs
 
 
@@ -177,7 +177,7 @@ class ChatRequest(GenerationParameters):
         return self.max_completion_tokens or self.max_tokens
 
     @property
-    def top(self) -> int | None:
+    def num_top_tokens(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
 

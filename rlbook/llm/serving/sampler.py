@@ -230,19 +230,19 @@ class RemoteActingState:
         missing = [
             row
             for row, text in enumerate(shown)
-            if not self._goes_on(row, text) and not self._has_ended(row, text)
+            if not self._continues_text(row, text) and not self._has_ended(row, text)
         ]
         if missing:
             self._complete(policy, shown, missing, rng)
         tokens = np.full(len(shown), self.rules.codec.eos, dtype=np.int64)
         log_prob = np.zeros(len(shown), dtype=np.float32)
         for row, text in enumerate(shown):
-            if self._goes_on(row, text):
+            if self._continues_text(row, text):
                 tokens[row] = self.texts[row][len(text)]
                 log_prob[row] = self.log_probs[row][len(text) - self.starts[row]]
         return tokens, log_prob
 
-    def _goes_on(self, row: int, text: list[int]) -> bool:
+    def _continues_text(self, row: int, text: list[int]) -> bool:
         """Whether the stored completion continues this text."""
         known = self.texts[row]
         return len(text) < len(known) and known[: len(text)] == text

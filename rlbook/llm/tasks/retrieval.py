@@ -119,12 +119,12 @@ def gain(prompt: str, shots: Sequence[int]) -> float:
 def pair_scores(prompt: str) -> NDArray[np.float64]:
     """The score of every ordered pair: [64, 64]."""
     near = similarity(candidates(), features(prompt)) - ALIKE  # [64]
-    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * _alike_candidates()
+    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * _excess_similarity()
     return 1.0 / (1.0 + np.exp(-evidence)) - 0.5
 
 
 @functools.cache
-def _alike_candidates() -> NDArray[np.float64]:
+def _excess_similarity() -> NDArray[np.float64]:
     """How much more similar each pair of candidates is than average: [64, 64]."""
     others = candidates()
     return similarity(others[:, None], others[None]) - ALIKE

@@ -64,7 +64,7 @@ class WordVectors:
         vector = self.vectors[self.words.index(word)]
         return vector / np.linalg.norm(vector)
 
-    def nearest(
+    def nearest_words(
         self, vector: NDArray[np.float64], count: int = 3, *, without: Sequence[str] = ()
     ) -> list[tuple[str, float]]:
         """The words whose vectors have the largest cosine with a vector [D], with that cosine."""
@@ -75,7 +75,7 @@ class WordVectors:
 
     def neighbours(self, word: str, count: int = 3) -> list[tuple[str, float]]:
         """The words most similar to a word, with the cosine."""
-        return self.nearest(self[word], count, without=(word,))
+        return self.nearest_words(self[word], count, without=(word,))
 
     def analogy(self, one: str, other: str, third: str, count: int = 1) -> list[tuple[str, float]]:
         """What is to `third` as `other` is to `one`: the words nearest to other - one + third.
@@ -83,7 +83,7 @@ class WordVectors:
         Source: Mikolov, Yih and Zweig 2013, equation 1 (NAACL, N13-1090).
         """
         wanted = self[other] - self[one] + self[third]
-        return self.nearest(wanted, count, without=(one, other, third))
+        return self.nearest_words(wanted, count, without=(one, other, third))
 
 
 def train_word_vectors(

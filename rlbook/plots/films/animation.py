@@ -11,12 +11,18 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from rlbook.agent import Agent
-from rlbook.errors import RequestError, in_notebook
+from rlbook.errors import RequestError, runs_in_notebook
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.plots.colours import INK, PAPER, RED, readable_on
+from rlbook.plots.colours import INK, PAPER, RED, readable_ink
 from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.episode_board import BoardStage, Moment, picture_of, stage_for
-from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes, why, with_mode
+from rlbook.plots.films.episode_frames import (
+    Frame,
+    play_frames,
+    render_error_text,
+    render_modes,
+    with_mode,
+)
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 from rlbook.plots.terminal import ESCAPE, visible_length
 
@@ -60,7 +66,7 @@ def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int =
     stage = stage_for(agent, recipe)
     modes = [] if stage is not None else render_modes(recipe)
     if stage is None and not modes:
-        raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
+        raise RequestError(f"{recipe.name} cannot be drawn here: {_no_pictures_reason(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
     played = play_frames(agent, recipe, mode, episodes=episodes, seed=seed)
     frames = list(_show_progress(_limit_frames(played)))
@@ -74,15 +80,15 @@ def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int =
 
 def _gif_of(frames: list[Frame], stage: BoardStage | None, recipe: EnvRecipe) -> bytes:
     if stage is not None:
-        frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
+        frames = [_draw_on_board(frame, stage.at(frame.obs)) for frame in frames]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
     durations = [LAST if frame.over else pace for frame in frames]
     width = max(round(font(LETTERS).getlength(caption_of(frame))) for frame in frames) + 16
-    pictures = [picture(frame, width) for frame in _same_size(frames)]
+    pictures = [picture(frame, width) for frame in _pad_frames(frames)]
     return encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256))
 
 
-def _on_board(frame: Frame, moment: Moment) -> Frame:
+def _draw_on_board(frame: Frame, moment: Moment) -> Frame:
     return replace(frame, picture=picture_of(moment), note=moment.note)
 
 
@@ -132,11 +138,11 @@ def _show_progress(frames: Iterator[Frame]) -> Iterator[Frame]:
     draws ten per second."""
     from tqdm.auto import tqdm
 
-    shown = in_notebook() or sys.stderr.isatty()
+    shown = runs_in_notebook() or sys.stderr.isatty()
     yield from tqdm(frames, "drawing", unit=" frames", leave=False, delay=SILENT, disable=not shown)
 
 
-def _same_size(frames: list[Frame]) -> list[Frame]:
+def _pad_frames(frames: list[Frame]) -> list[Frame]:
     """Texts padded to the same size, above and to the right: all frames of a GIF have one size, and
     the content keeps its position."""
     if not isinstance(frames[0].picture, str):
@@ -190,11 +196,11 @@ def _draw_line(
         marked = code is not None and code != "\x1b[0m"
         if marked:
             draw.rectangle((left, top, left + advance * len(piece) - 1, top + height - 1), fill=RED)
-        draw.text((left, top + 1), piece, fill=readable_on(RED) if marked else INK, font=letters)
+        draw.text((left, top + 1), piece, fill=readable_ink(RED) if marked else INK, font=letters)
         left += advance * len(piece)
 
 
-def _why_not(recipe: EnvRecipe) -> str:
+def _no_pictures_reason(recipe: EnvRecipe) -> str:
     """The reason, in the environment's own words."""
     if recipe.id is None:
         return "it was made without a render_mode"
@@ -204,5 +210,5 @@ def _why_not(recipe: EnvRecipe) -> str:
             env.reset(seed=0)
             env.render()
         except Exception as error:
-            return why(error)
+            return render_error_text(error)
     return "it has no render mode that gives text or pixels"

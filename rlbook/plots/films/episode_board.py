@@ -26,7 +26,7 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.boards import HIGHEST_CARD, HIGHEST_SUM, LOWEST_CARD, LOWEST_SUM, Board, boards_of
 from rlbook.plots.colours import INK, PAPER
 from rlbook.plots.films.film import Film, Still
-from rlbook.plots.value_map import ValueMap, maps_on
+from rlbook.plots.value_map import ValueMap, board_maps
 
 TAXI_NAMES = ("down", "up", "right", "left", "pick up", "drop off")
 PADS = "RGYB"  # where passengers wait and go
@@ -64,7 +64,7 @@ def stage_for(agent: Agent, recipe: EnvRecipe) -> BoardStage | None:
             return BoardStage(_taxi(agent, recipe, env), TAXI_NAMES)
         if not isinstance(env, FrozenLakeEnv | CliffWalkingEnv | BlackjackEnv):
             return None
-        charts = maps_on(boards_of(recipe), agent, recipe, "agent")
+        charts = board_maps(boards_of(recipe), agent, recipe, "agent")
     except RequestError:
         return None
     if isinstance(env, BlackjackEnv):
@@ -99,7 +99,7 @@ def _taxi(agent: Agent, recipe: EnvRecipe, env: Any) -> Callable[[Any], Moment]:
     def stage(obs: Any) -> Moment:
         row, column, passenger, goal = (int(part) for part in env.decode(int(obs)))
         if (passenger, goal) not in seen:
-            seen[passenger, goal] = maps_on(
+            seen[passenger, goal] = board_maps(
                 [_taxi_board(env, passenger, goal)], agent, recipe, "agent"
             )[0]
         waits = "in the taxi" if passenger == RIDING else f"at {PADS[passenger]}"

@@ -111,7 +111,7 @@ def _frames(
 ) -> Iterator[Frame]:
     frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
 
-    def first() -> Frame:
+    def first_frame() -> Frame:
         return Frame(_render_image(env), shown.obs, frame.episode + 1, 0, None, 0.0, 0.0, False)
 
     memory = agent.new_memory()
@@ -134,11 +134,11 @@ def _frames(
         )
 
     interaction.start()
-    yield (frame := first())
+    yield (frame := first_frame())
     for seen in act_step_reset(interaction, chooser(agent, memory), frame_after):
         yield (frame := seen)
         if frame.over and interaction.obs is not None:
-            yield (frame := first())
+            yield (frame := first_frame())
 
 
 def chooser(agent: Agent, memory: Any = None) -> Callable[..., Any]:
@@ -178,10 +178,12 @@ def _render_image(env: gymnasium.Env) -> Any:
     try:
         return env.render()
     except Exception as error:
-        raise RequestError(f"this environment could not be drawn: {why(error)}") from error
+        raise RequestError(
+            f"this environment could not be drawn: {render_error_text(error)}"
+        ) from error
 
 
-def why(error: Exception) -> str:
+def render_error_text(error: Exception) -> str:
     """A renderer's error on one line, and what to install if that would help."""
     said = one_line(error)
     if isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError) and "pygame" in said:
@@ -215,5 +217,5 @@ def try_render_modes(recipe: EnvRecipe) -> dict[str, str | None]:
             env.render()
             found[mode] = None
         except Exception as error:  # whatever a renderer raises
-            found[mode] = why(error)
+            found[mode] = render_error_text(error)
     return found

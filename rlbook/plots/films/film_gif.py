@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image, ImageDraw, ImageFont
 
-from rlbook.plots.colours import GREY, INK, PAPER, mix_colours, readable_on
+from rlbook.plots.colours import GREY, INK, PAPER, mix_colours, readable_ink
 from rlbook.plots.films.film import EMPTY, Cell, Film, arrow_outline, arrows_in
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 
@@ -94,7 +94,7 @@ def _draw_cell(
     pencil.rectangle(
         (left + gap, top + gap, left + side - 1 - gap, top + side - 1 - gap), fill=cell.colour
     )
-    ink, middle = readable_on(cell.colour), (left + side / 2, top + side / 2)
+    ink, middle = readable_ink(cell.colour), (left + side / 2, top + side / 2)
     acting = bool(cell.best or cell.word)
     for taken, (x, y, right, down, width) in arrows_in(cell, moves, numbered=bool(cell.value)):
         colour, tail = (

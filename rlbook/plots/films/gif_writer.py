@@ -25,7 +25,7 @@ def encode_gif(
     first, *rest = (
         [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in pictures]
         if palette is not None
-        else with_own_palettes(pictures)
+        else quantise_each(pictures)
     )
     first.save(
         buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True
@@ -33,7 +33,7 @@ def encode_gif(
     return buffer.getvalue()
 
 
-def with_own_palettes(pictures: list[Image.Image]) -> list[Image.Image]:
+def quantise_each(pictures: list[Image.Image]) -> list[Image.Image]:
     """Each picture with its own palette; of 128 colours if it has more than 256."""
     places = np.zeros(1 << 24, np.uint8)  # of each colour, its place in the palette
     indexed = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from PIL import Image, ImageDraw
 
-from rlbook.plots.colours import GREY, INK, PAPER, RED, mix_colours, readable_on
+from rlbook.plots.colours import GREY, INK, PAPER, RED, mix_colours, readable_ink
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, format_value, size_of
 
@@ -116,7 +116,7 @@ def _mark(
     else:
         corners = [(x, y - r), (x + r, y), (x, y + r), (x - r, y)]
         pencil.polygon(corners, fill=ground, outline=edge, width=FINER * (3 if new else 1))
-    pencil.text((x, y), str(visits), fill=readable_on(ground), font=font(FINER * 11), anchor="mm")
+    pencil.text((x, y), str(visits), fill=readable_ink(ground), font=font(FINER * 11), anchor="mm")
     _write(pencil, format_value(value), (x, y + r + FINER * 8), 10)
 
 

@@ -20,7 +20,7 @@ from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.film import Film, Still, thin_stills
-from rlbook.plots.value_map import ValueMap, maps_on
+from rlbook.plots.value_map import ValueMap, board_maps
 from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.request import Request
@@ -124,7 +124,7 @@ def animate_learning(
     return _write(
         Film(
             _title(stills),
-            [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)],
+            [_add_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)],
         ),
         path,
         "picture",
@@ -219,18 +219,18 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
     """One still before the first sweep, and one after each."""
     run = Run(request)
     name = request.algorithm
-    yield Still(maps_on(boards, run.agent, request.recipe, name), "before the first sweep")
+    yield Still(board_maps(boards, run.agent, request.recipe, name), "before the first sweep")
     stills: list[Still] = []
 
-    def remember(run: Run) -> None:
+    def add_still(run: Run) -> None:
         if run.steps > len(stills):  # the last sweep is reported twice
             change = run.metrics[-1].get("change")
             caption = f"sweep {run.steps:,}" + (
-                "" if change is None else f" · largest change {_short(float(change))}"
+                "" if change is None else f" · largest change {_format_value(float(change))}"
             )
-            stills.append(Still(maps_on(boards, run.agent, request.recipe, name), caption))
+            stills.append(Still(board_maps(boards, run.agent, request.recipe, name), caption))
 
-    run.complete(Callbacks(on_report=(remember,)))
+    run.complete(Callbacks(on_report=(add_still,)))
     yield from stills
 
 
@@ -240,13 +240,13 @@ def _snapshots(request: Request) -> Iterator[Still]:
     changing = getattr(request.recipe.make().unwrapped, "changes", False)
     boards = _boards(request.recipe)
 
-    def still() -> Still:
+    def make_still() -> Still:
         now = _boards(request.recipe, interaction.steps) if changing else boards
         plural = "" if interaction.episodes == 1 else "s"
         when = f"step {interaction.steps:,} · {interaction.episodes:,} episode{plural} finished"
-        return Still(maps_on(now, agent, request.recipe, request.algorithm), when)
+        return Still(board_maps(now, agent, request.recipe, request.algorithm), when)
 
-    yield still()
+    yield make_still()
     due = shown = 0
     for _ in loop(agent, interaction, request.budget, in_chunks=False):
         if interaction.steps >= due:
@@ -254,9 +254,9 @@ def _snapshots(request: Request) -> Iterator[Still]:
                 interaction.steps,
                 max(interaction.steps + 1, round(interaction.steps * GROWTH)),
             )
-            yield still()
+            yield make_still()
     if shown != interaction.steps:
-        yield still()
+        yield make_still()
 
 
 def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteraction]:
@@ -270,7 +270,7 @@ def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteracti
     return agent, source.interaction
 
 
-def _with_change(before: Still, still: Still) -> Still:
+def _add_change(before: Still, still: Still) -> Still:
     """The same still, with the change of the values since the previous frame."""
     if before is still:
         return replace(still, caption="before the first step")
@@ -278,7 +278,7 @@ def _with_change(before: Still, still: Still) -> Still:
         still,
         caption=(
             f"{still.caption} · largest change since the last picture"
-            f" {_short(largest_change(before, still))}"
+            f" {_format_value(largest_change(before, still))}"
         ),
     )
 
@@ -297,7 +297,7 @@ def _title(stills: list[Still]) -> str:
     return chart.title.removesuffix(f", {chart.board.title}") if chart.board.title else chart.title
 
 
-def _short(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 

@@ -183,11 +183,11 @@ def _watch_window(
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
         if frame.over:
             returns.append(frame.episode_return)
-            terminal.write(_ending(frame))
+            terminal.write(_episode_summary(frame))
     return returns
 
 
-def _ending(frame: Frame) -> str:
+def _episode_summary(frame: Frame) -> str:
     return f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step} steps"
 
 
@@ -210,15 +210,17 @@ def _watch_playing(
     names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
     if names is None and stage is not None:
         names = stage.actions
-    wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
+    wait = _seconds_per_frame(recipe) if pause is None and terminal.is_terminal else pause or 0.0
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
-        terminal.redraw(frame_text(_on_board(frame, stage, terminal), terminal, names, maze=maze))
+        terminal.redraw(
+            frame_text(_draw_on_board(frame, stage, terminal), terminal, names, maze=maze)
+        )
         ends = frame.over or frame.step == 0
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
             returns.append(frame.episode_return)
-            terminal.write(terminal.bold(_ending(frame)))
+            terminal.write(terminal.bold(_episode_summary(frame)))
             if frame.cut:
                 terminal.write(
                     "it did not finish, and was cut off, because the environment has no time limit"
@@ -227,7 +229,7 @@ def _watch_playing(
     return returns
 
 
-def _on_board(frame: Frame, stage: BoardStage | None, terminal: Terminal) -> Frame:
+def _draw_on_board(frame: Frame, stage: BoardStage | None, terminal: Terminal) -> Frame:
     """The same moment on the environment's board, if it has one."""
     if stage is None:
         return frame
@@ -245,7 +247,7 @@ def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
     return "rgb_array" if "rgb_array" in modes and terminal.colour else None
 
 
-def _pace(recipe: EnvRecipe) -> float:
+def _seconds_per_frame(recipe: EnvRecipe) -> float:
     """The seconds per frame."""
     return 1.0 / float(recipe.make().metadata.get("render_fps") or FRAMES_PER_SECOND)
 

@@ -24,7 +24,7 @@ from rlbook.envs.gridworlds.layouts import MOVES, Layout
 from rlbook.envs.gridworlds.maze_model import maze_model
 from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, apply_slip
 from rlbook.envs.tabular.tabular_env import TabularEnv
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
@@ -116,7 +116,7 @@ def page_tables(world: Mapping[str, Any]) -> MazeTables:
     )
 
 
-def within_reach(tables: MazeTables) -> MazeTables:
+def keep_reachable(tables: MazeTables) -> MazeTables:
     """The same without unreachable states, whose values are infinite with γ = 1 if no episode ends
     there."""
     known, open_states = np.zeros(len(tables.terminal), dtype=bool), [int(tables.layout.start)]
@@ -146,7 +146,7 @@ def replay(read: Mapping[str, Any]) -> Replayed:
         ValueError, TrainingError: a planner with γ = 1 in a world without finite values.
     """
     tables = page_tables(read["world"])
-    with plain_forms():
+    with use_plain_forms():
         if read["method"] in PLANNERS:
             return _replay_planner(read, tables)
         walk = _Walk(tables, int(read["world"].get("limit", 100)), PageRandom(read["seed"]))
@@ -196,7 +196,7 @@ def _spaces(tables: MazeTables) -> SimpleNamespace:
 
 def _replay_planner(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
     gamma = read["settings"]["gamma"]
-    model = maze_model(within_reach(tables) if gamma == 1 else tables)
+    model = maze_model(keep_reachable(tables) if gamma == 1 else tables)
     kind: Any = agent_class(read["method"])
     only = {"sweep": "synchronous", "tolerance": 0.0} if read["method"] == "value_iteration" else {}
     agent = kind(_spaces(tables), kind.Config(gamma=gamma, **only))

@@ -108,12 +108,12 @@ def page_of(record: TokenRecord) -> str:
     data = {name: head[name] for name in ("samples", "prompts", "meaning", "absent")} | {
         "moments": moments,
         "notes": _notes(record, len(moments)),
-        "negative": _negative(moments),
+        "negative": _has_negative_value(moments),
     }
     known = {
         "title": html.escape(title),
-        "lead": html.escape(_lead(record)),
-        "plain": html.escape(_plain(record)),
+        "lead": html.escape(_lead_text(record)),
+        "plain": html.escape(_plain_text(record)),
         "data": script_data(data),
         "script": text_of("pages/inspector.js"),
     }
@@ -148,7 +148,7 @@ def _with_ratio(moment: Moment, after: Moment | None) -> Moment:
     return {"step": moment["step"], "episodes": episodes}
 
 
-def _lead(record: TokenRecord) -> str:
+def _lead_text(record: TokenRecord) -> str:
     starts, samples = len(record.head["prompts"]), record.head["samples"]
     return (
         f"{starts} held-out start{'s' if starts > 1 else ''}, {samples} sampled episodes of each,"
@@ -171,7 +171,7 @@ def _notes(record: TokenRecord, shown: int) -> list[str]:
     return notes
 
 
-def _negative(moments: list[Moment]) -> bool:
+def _has_negative_value(moments: list[Moment]) -> bool:
     """Whether some value is below 0."""
     values = [
         value
@@ -182,7 +182,7 @@ def _negative(moments: list[Moment]) -> bool:
     return any(value is not None and value < 0 for value in values)
 
 
-def _plain(record: TokenRecord) -> str:
+def _plain_text(record: TokenRecord) -> str:
     """The last record as text, for readers without JavaScript."""
     moment, samples = record.moments[-1], record.head["samples"]
     lines = [f"step {moment['step']}"]

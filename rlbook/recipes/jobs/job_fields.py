@@ -39,7 +39,7 @@ class JobFields:
         """Marks hyper-parameters that have no effect on a language model, or none in this job."""
         self._read.update(names)
 
-    def need(self, name: str, allowed: dict[Any, Any], target: str) -> Any:
+    def translate(self, name: str, allowed: dict[Any, Any], target: str) -> Any:
         """The target's name for a value.
 
         Raises:

@@ -99,7 +99,7 @@ def reference_rows(rules: TokenRules) -> Iterator[AnswerRow]:
         example, _ = rules.example(index)
         text = rules.demonstrations[index]
         if text is None:
-            raise RequestError(f"{rules.where(index)} has no answer to learn from")
+            raise RequestError(f"{rules.location(index)} has no answer to learn from")
         yield AnswerRow(prompt_of(rules.codec, example.prompt), str(text))
 
 
@@ -153,7 +153,7 @@ def _texts(job: Job) -> Iterator[RowText]:
         try:
             text = schema.read(rows[index])
         except ValueError as error:
-            raise RequestError(f"{rows.where(index)}: {error}") from None
+            raise RequestError(f"{rows.location(index)}: {error}") from None
         if text.alone:
             raise RequestError(
                 f"data: {path} has rows of 'text' alone, for which no job can be written; give "

@@ -88,7 +88,9 @@ def write_dpo(job: Job) -> Written:
     if fields.values["preference_loss"] == "kto":
         return _write_kto(job)
     losses = ("sigmoid", "hinge", "ipo", "orpo", "simpo", "kto")
-    loss = fields.need("preference_loss", {name: name for name in losses}, "LLaMA-Factory's dpo")
+    loss = fields.translate(
+        "preference_loss", {name: name for name in losses}, "LLaMA-Factory's dpo"
+    )
     fields.ignore("group_size", "epochs", "reference_period", "good_weight")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
     settings: Settings = {"stage": "dpo", "pref_beta": fields.take("beta"), "pref_loss": loss}

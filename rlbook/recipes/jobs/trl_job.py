@@ -118,7 +118,7 @@ def write_dpo(job: Job) -> Written:
         "apo_down": "apo_down",
         "kto": "kto",
     }
-    loss = fields.need("preference_loss", losses, "TRL's DPO")
+    loss = fields.translate("preference_loss", losses, "TRL's DPO")
     if fields.take("per_step"):
         loss = {"sigmoid": "sigmoid_norm", "ipo": "ipo"}.get(loss, loss)
         if loss not in ("sigmoid_norm", "ipo"):
@@ -244,12 +244,12 @@ def write_grpo(job: Job) -> Written:
 
 def _grpo(job: Job) -> dict[str, Any]:
     fields = job.fields
-    fields.need("baseline", {"mean": None}, "TRL's GRPO")
-    fields.need("credit", {"return": None}, "TRL's GRPO")
-    ratio = fields.need(
+    fields.translate("baseline", {"mean": None}, "TRL's GRPO")
+    fields.translate("credit", {"return": None}, "TRL's GRPO")
+    ratio = fields.translate(
         "ratio", {"token": "token", "sequence": "sequence", "cispo": "cispo"}, "TRL"
     )
-    scale = fields.need("scale", {"std": "group", "batch": "batch", "none": "none"}, "TRL")
+    scale = fields.translate("scale", {"std": "group", "batch": "batch", "none": "none"}, "TRL")
     average = fields.take("average")
     kind = {"token": "dapo", "sequence": "grpo", "constant": "dr_grpo"}[average]
     divisor, most = fields.take("average_divisor"), job.rules.max_new_tokens
@@ -299,7 +299,7 @@ def _rloo(job: Job) -> dict[str, Any]:
     fields.ignore("baseline")  # by which this trainer was chosen
     wanted = {"scale": "none", "ratio": "product", "average": "sequence", "credit": "return"}
     for name, value in wanted.items():
-        fields.need(name, {value: None}, "TRL's RLOO")
+        fields.translate(name, {value: None}, "TRL's RLOO")
     coef = constant_of(job, "kl_coef")
     where, estimator = fields.take("kl_in"), fields.take("kl_estimator")
     if coef and (where, estimator) != ("reward", "k1"):
@@ -423,13 +423,13 @@ def _write(
     return Written(
         f"{kind}Trainer",
         "python train.py",
-        f"accelerate launch --num_processes 8 train.py {_eight(job, settings)}",
+        f"accelerate launch --num_processes 8 train.py {_eight_gpu_options(job, settings)}",
         f"pip install trl=={VERSION}{peft}",
         files,
     )
 
 
-def _eight(job: Job, settings: dict[str, Any]) -> str:
+def _eight_gpu_options(job: Job, settings: dict[str, Any]) -> str:
     """The options with which a step on eight GPUs equals the step on one."""
     per_device = settings["per_device_train_batch_size"]
     here, accumulation = share_among_gpus(job, per_device, settings["gradient_accumulation_steps"])

@@ -80,11 +80,11 @@ def write_sft(job: Job) -> Written:
         listed,
         "JOB=$PWD torchrun --standalone --nproc_per_node={gpus} -m verl.trainer.sft_trainer"
         " --config-path=$PWD --config-name=job",
-        _eight_sft(settings["data"]),
+        _eight_gpu_options_sft(settings["data"]),
     )
 
 
-def _eight_sft(data: Settings) -> str:
+def _eight_gpu_options_sft(data: Settings) -> str:
     each = max(1, data["train_batch_size"] // 8)
     micro = math.gcd(each, data["micro_batch_size_per_gpu"])
     return f" trainer.n_gpus_per_node=8 data.micro_batch_size_per_gpu={micro}"
@@ -405,11 +405,11 @@ def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings
         settings,
         listed,
         "JOB=$PWD python -m verl.trainer.main_ppo --config-path=$PWD --config-name=job",
-        _eight(settings),
+        _eight_gpu_options(settings),
     )
 
 
-def _eight(settings: Settings) -> str:
+def _eight_gpu_options(settings: Settings) -> str:
     """The options for eight GPUs, which share a minibatch."""
     parts = settings["actor_rollout_ref"]
     whole = parts["actor"]["ppo_mini_batch_size"] * parts["rollout"]["n"]

@@ -62,7 +62,7 @@ def write_job(
         raise RequestError(f"job must be one of {', '.join(TARGETS)}, got {target!r}{hint}")
     if os.path.lexists(out):
         raise RequestError(f"{out} exists already; name a new folder")
-    request, run = _asked_run(Path(source), checkpoint, allow_import)
+    request, run = _find_run(Path(source), checkpoint, allow_import)
     if "environment" not in request.agent.sources() or request.options.data is not None:
         request = request.without_rewards()  # nothing that it writes is rewarded
     write = _writer_of(target, request)
@@ -80,7 +80,7 @@ def write_job(
     return facts
 
 
-def _asked_run(
+def _find_run(
     source: Path, checkpoint: int | str | None, allow_import: bool
 ) -> tuple[Request, Run | None]:
     """The request in a folder or a file, and the run at a checkpoint if one was requested."""

@@ -42,7 +42,7 @@ class Interrupts:
             raise Interrupted(self.received[0])
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def raise_immediately(self) -> Iterator[None]:
         """Within the context, a signal raises `Interrupted` immediately: for work that may be
         abandoned, such as an evaluation."""
         self._at_once = True

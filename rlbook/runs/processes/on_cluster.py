@@ -13,13 +13,13 @@ from typing import Any
 
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.processes import python_path
-from rlbook.runs.processes.side_by_side import LOOK_EVERY, Ended, side_by_side
+from rlbook.runs.processes.side_by_side import LOOK_EVERY, Ended, run_side_by_side
 
 PATIENCE = 10.0  # seconds in which a cluster must answer
 LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
 
 
-def on_cluster(
+def run_on_cluster(
     module: str, commands: Sequence[Sequence[str]], jobs: int, address: str
 ) -> Generator[Ended, None, None]:
     """As `side_by_side`, but each command runs on one core of some machine of the cluster.
@@ -53,8 +53,8 @@ def start_commands(
 ) -> Generator[Ended, None, None]:
     """Starts the commands in parallel on this machine, or on the Ray cluster at that address."""
     if cluster is None:
-        return side_by_side(module, commands, jobs)
-    return on_cluster(module, commands, jobs, cluster)
+        return run_side_by_side(module, commands, jobs)
+    return run_on_cluster(module, commands, jobs, cluster)
 
 
 def _connect(address: str) -> Any:
@@ -84,7 +84,7 @@ def _connect(address: str) -> Any:
 def _run(module: str, arguments: list[str], folder: str) -> tuple[Any, ...]:
     """The Ray task. If it is cancelled, its command receives SIGTERM and is waited for."""
     os.chdir(folder)
-    with contextlib.closing(side_by_side(module, [arguments], 1)) as ended:
+    with contextlib.closing(run_side_by_side(module, [arguments], 1)) as ended:
         return tuple(next(ended))
 
 

@@ -30,7 +30,7 @@ class _Running(NamedTuple):
     err: IO[str]
 
 
-def side_by_side(
+def run_side_by_side(
     module: str, commands: Sequence[Sequence[str]], jobs: int
 ) -> Generator[Ended, None, None]:
     """Runs `python -m module ARGUMENTS` for each list of arguments, in order, with at most `jobs`

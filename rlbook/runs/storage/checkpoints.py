@@ -49,8 +49,8 @@ __all__ = [
     "Sealed",
     "checkpoint_path",
     "discard_after",
-    "latest",
     "latest_seal",
+    "latest_step",
     "list_checkpoints",
     "load_checkpoint",
     "lock",
@@ -103,7 +103,7 @@ def save_checkpoint(
         for name, content in frozen.items():
             if not _is_file(directory / name, content.size):
                 replace_file(directory / name, content)
-        if not _holds(directory / str(step), header, blob):
+        if not _is_identical(directory / str(step), header, blob):
             files: dict[str, Pieces] = {BLOB: blob, HEADER: [header]}
             write_directory(directory, str(step), files)
         _prune(directory, step, {step, keep, (read_best(folder) or (None,))[0]})
@@ -136,7 +136,7 @@ def seal_with(folder: str | Path, configs: list[str]) -> None:
     Whichever of the two a killed process leaves behind, it fits.
     """
     for step in list_checkpoints(folder):
-        directory = _existing(Path(folder) / "checkpoints", step)
+        directory = _existing_directory(Path(folder) / "checkpoints", step)
         with open_directory(directory) as descriptor:
             header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
         del header["sha256"]
@@ -157,7 +157,7 @@ def discard_after(folder: str | Path, step: int) -> None:
         (directory / BEST).unlink(missing_ok=True)
     for later in list_checkpoints(folder):
         if later > step:
-            remove(_existing(directory, later))
+            remove(_existing_directory(directory, later))
 
 
 def _serialize(
@@ -196,7 +196,7 @@ def _seal(header: dict[str, Any]) -> bytes:
     return body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
-def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
+def _is_identical(directory: Path, header: bytes, blob: ArrayFile) -> bool:
     """Whether an identical checkpoint already exists, bit for bit."""
     try:
         with open_directory(directory) as descriptor:
@@ -224,7 +224,7 @@ def _prune_frozen(directory: Path, named: set[str]) -> None:
     if not others:
         return
     for step in _steps(directory):
-        with open_directory(_existing(directory, step)) as descriptor:
+        with open_directory(_existing_directory(directory, step)) as descriptor:
             others -= _header(
                 read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / str(step) / HEADER
             )["frozen"].keys()
@@ -236,7 +236,7 @@ def _prune(directory: Path, step: int, named: set[int | None]) -> None:
     steps = _steps(directory)
     kept = named | set(sorted(earlier for earlier in steps if earlier <= step)[-KEPT:])
     for other in steps - kept:
-        remove(_existing(directory, other))
+        remove(_existing_directory(directory, other))
 
 
 @functools.cache
@@ -328,7 +328,7 @@ def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None)
         step = best[0]
     if step is not None and step not in steps:
         refuse(path, f"it has no checkpoint of step {step}; there are {', '.join(map(str, steps))}")
-    return _existing(path / "checkpoints", steps[-1] if step is None else int(step))
+    return _existing_directory(path / "checkpoints", steps[-1] if step is None else int(step))
 
 
 def list_checkpoints(folder: str | Path) -> list[int]:
@@ -338,7 +338,7 @@ def list_checkpoints(folder: str | Path) -> list[int]:
     return sorted(_steps(Path(folder) / "checkpoints"))
 
 
-def latest(folder: str | Path) -> int | None:
+def latest_step(folder: str | Path) -> int | None:
     """The step of the latest checkpoint, or None."""
     return max(list_checkpoints(folder), default=None)
 
@@ -364,7 +364,7 @@ def latest_seal(folder: str | Path) -> Sealed | None:
         CheckpointError: `checkpoints` is a link.
     """
     for step in reversed(list_checkpoints(folder)):
-        directory = _existing(Path(folder) / "checkpoints", step)
+        directory = _existing_directory(Path(folder) / "checkpoints", step)
         try:
             with open_directory(directory) as descriptor:
                 data = read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE)
@@ -425,7 +425,7 @@ def _steps(directory: Path) -> set[int]:
     return {int(match[1]) for match in map(_STEP.fullmatch, names) if match}
 
 
-def _existing(directory: Path, step: int) -> Path:
+def _existing_directory(directory: Path, step: int) -> Path:
     path = directory / str(step)
     return path if os.path.lexists(path) else directory / f"{step}.old"
 

@@ -39,13 +39,13 @@ def lock(folder: str | Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"{path} cannot be opened ({system_reason(error)}).") from error
     try:
-        _hold(descriptor, folder)
+        _lock_descriptor(descriptor, folder)
         yield
     finally:
         os.close(descriptor)
 
 
-def _hold(descriptor: int, folder: str | Path) -> None:
+def _lock_descriptor(descriptor: int, folder: str | Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

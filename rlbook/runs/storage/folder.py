@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlbook.checks import nearest
+from rlbook.checks import nearest_name
 from rlbook.errors import RequestError, TrainingError
-from rlbook.runs.storage.checkpoints import latest
+from rlbook.runs.storage.checkpoints import latest_step
 from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_file
 from rlbook.runs.storage.log import read_metrics
 
@@ -31,7 +31,7 @@ def check_free(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise RequestError(f"{folder} is a file; a run needs a folder of its own")
     try:
-        begun = os.path.lexists(folder / CONFIG) or latest(folder) not in (None, 0)
+        begun = os.path.lexists(folder / CONFIG) or latest_step(folder) not in (None, 0)
         taken = begun or any(line for line in read_metrics(folder))
     except (OSError, ValueError) as error:
         raise RequestError(
@@ -81,16 +81,16 @@ def read_config(folder: Path) -> tuple[str, str]:
     except FileNotFoundError:
         unbegun = (
             " and was stopped before it began: train anew, without --resume (resume=True)"
-            if latest(folder) == 0
+            if latest_step(folder) == 0
             else ""
         )
         raise RequestError(
-            f"{folder} is not a run folder: {_what_is_there(folder)}{unbegun}"
+            f"{folder} is not a run folder: {_describe_contents(folder)}{unbegun}"
         ) from None
     return data.decode(errors="replace"), seal(data)
 
 
-def _what_is_there(folder: Path) -> str:
+def _describe_contents(folder: Path) -> str:
     """What is in place of a run folder, and where a run is nearby."""
     if folder.is_dir():
         inside = _runs_inside(folder)
@@ -99,7 +99,7 @@ def _what_is_there(folder: Path) -> str:
         return "it has no config.yaml" + (f"; the runs in it are {named}{more}" if inside else "")
     if os.path.lexists(folder):
         return "it is a file"
-    near = nearest(folder.name, _runs_inside(folder.parent)) if folder.name else None
+    near = nearest_name(folder.name, _runs_inside(folder.parent)) if folder.name else None
     return "it does not exist" + (f"; did you mean {str(folder.parent / near)!r}?" if near else "")
 
 

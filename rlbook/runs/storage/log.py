@@ -48,7 +48,7 @@ class MetricsLog:
     def report(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Appends a line to metrics.jsonl: the step and numbers, Python's or NumPy's; non-finite
         numbers become null."""
-        line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
+        line = {"step": int(step)} | {name: _json_number(value) for name, value in metrics.items()}
         self._append(METRICS, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def episode(self, step: int, episode_return: SupportsFloat, length: SupportsInt) -> None:
@@ -188,7 +188,7 @@ class Scalar(Protocol):
     def item(self) -> float: ...
 
 
-def _plain(value: float | Scalar | None) -> float | None:
+def _json_number(value: float | Scalar | None) -> float | None:
     """A number for JSON: integers stay integers, and non-finite numbers become null."""
     number = value if value is None or isinstance(value, int | float) else value.item()
     if isinstance(number, float) and not math.isfinite(number):

@@ -106,7 +106,7 @@ def _check_log_prob(
     if _kind(value) != "f" or (shape is not None and _shape(value) != tuple(shape)):
         raise StateError(f"{where} are not log-probabilities of these actions")
     most = LARGEST_LOG_PROB * max(1, math.prod(getattr(action, "shape", None) or ()))
-    if _size(value) and not -most <= float(_least(value)) <= float(_most(value)) <= most:
+    if _size(value) and not -most <= float(_minimum(value)) <= float(_maximum(value)) <= most:
         raise StateError(f"{where} holds a log-probability that no sampled action can have")
 
 
@@ -138,7 +138,7 @@ def _check_actions(value: object, space: Space, where: str) -> None:
     if isinstance(space, spaces.Discrete):
         start, end = int(space.start), int(space.start) + int(space.n)
         fits = _kind(value) in ("i", int) and fits
-        fits = fits and (not _size(value) or start <= _least(value) <= _most(value) < end)
+        fits = fits and (not _size(value) or start <= _minimum(value) <= _maximum(value) < end)
     elif isinstance(space, spaces.Box):
         fits = fits and _kind(value) == np.dtype(space.dtype).kind
     if not fits:
@@ -157,18 +157,18 @@ def _check_observations(value: object, space: Space, where: str, lead: tuple[int
         end = int(space.start) + int(space.n)
         fits = _kind(value) in ("i", int) and shape[: len(lead)] == lead
         fits = fits and (
-            not _size(value) or int(space.start) <= _least(value) <= _most(value) < end
+            not _size(value) or int(space.start) <= _minimum(value) <= _maximum(value) < end
         )
     elif isinstance(space, spaces.MultiDiscrete):
         fits = _kind(value) == "i" and (*lead, *own) == shape
         fits = fits and (
-            not _size(value) or 0 <= _least(value) <= _most(value) < int(space.nvec.max())
+            not _size(value) or 0 <= _minimum(value) <= _maximum(value) < int(space.nvec.max())
         )
     elif isinstance(space, spaces.Box):
         fits = _kind(value) == np.dtype(space.dtype).kind and (*lead, *own) == shape
         whole = fits and np.dtype(space.dtype).kind in "iu" and _size(value) > 0
         if whole:  # a float may lie a little outside its bounds
-            fits = _least(value) >= space.low.min() and _most(value) <= space.high.max()
+            fits = _minimum(value) >= space.low.min() and _maximum(value) <= space.high.max()
     else:
         return
     if not fits:
@@ -186,11 +186,11 @@ def _size(value: object) -> int:
     return math.prod(_shape(value))
 
 
-def _least(value: object) -> Any:
+def _minimum(value: object) -> Any:
     return getattr(value, "min", lambda: value)()
 
 
-def _most(value: object) -> Any:
+def _maximum(value: object) -> Any:
     return getattr(value, "max", lambda: value)()
 
 

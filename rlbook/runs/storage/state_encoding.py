@@ -172,7 +172,7 @@ def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _Left) ->
         return _decode_frozen(content, value, depth, left)
     if len(value) == 1:
         if mark == "$array":
-            return _finite(_take(content, left), content)
+            return _require_finite(_take(content, left), content)
         if (
             mark == "$scalar"
             and isinstance(content, list)
@@ -235,7 +235,7 @@ def _take(name: object, left: _Left) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
-def _finite(array: np.ndarray, where: str) -> np.ndarray:
+def _require_finite(array: np.ndarray, where: str) -> np.ndarray:
     _check_finite(array, where)
     return array
 

@@ -23,8 +23,8 @@ def test_a_folder_is_of_the_seed_that_it_is_named_for(monkeypatch: pytest.Monkey
         seen.append((folder.name, seed))
         return 0.5
 
-    monkeypatch.setattr(beam_stages, "one", one)
-    monkeypatch.setattr(beam_stages, "without_weights", without_weights)
+    monkeypatch.setattr(beam_stages, "run_one_seed", one)
+    monkeypatch.setattr(beam_stages, "unweighted_score", without_weights)
     monkeypatch.setattr(beam_stages, "_best_beam", lambda path: 0.04)
     found = beam_stages.run(seeds=2, first=10)
     assert seen == [("seed-10", 10), ("seed-11", 11)] * 2

@@ -125,7 +125,7 @@ def test_the_mean_of_the_best_three_is_their_own() -> None:
         torch.zeros(5, 1),
         torch.ones(5, 1, dtype=torch.bool),
     )
-    best = RankedBatch(rows, torch.tensor([5]), scores).best(3)
+    best = RankedBatch(rows, torch.tensor([5]), scores).best_episodes(3)
     assert best.sizes.tolist() == [3] and best.returns.tolist() == scores[:3].tolist()
     own = group_advantage(best.returns, 3, scale="none")
     assert (

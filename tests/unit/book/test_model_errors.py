@@ -12,8 +12,8 @@ from rlbook.book.experiments import model_errors
 def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
     """Two side by side: the successor of a step is the state of the next one, and nothing ends
     before 200 steps."""
-    replay = model_errors.pushed_at_random(2, seed=0)
-    rows = replay.rows_at(replay.newest(replay.size))
+    replay = model_errors.record_random_pushes(2, seed=0)
+    rows = replay.rows_at(replay.newest_indices(replay.size))
     assert len(rows.reward) == 2 * model_errors.LENGTH
     obs, after = (each.unflatten(0, (-1, 2)) for each in (rows.obs, rows.next_obs))
     assert (after[:-1] == obs[1:]).all() and not rows.terminated.any()

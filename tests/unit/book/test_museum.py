@@ -120,7 +120,7 @@ def test_the_recorded_curves_show_the_bug(name: str) -> None:
     curves = load_curves(exhibit)
     assert len(curves.without) == len(curves.planted) == exhibit.shown.seeds
     assert min(len(mean_curve(side)) for side in curves.sides.values()) >= 5
-    axes, ends = charts.Axes.around(exhibit, curves), charts.numbers(exhibit, curves)
+    axes, ends = charts.Axes.from_curves(exhibit, curves), charts.numbers(exhibit, curves)
     without, with_it = ends.values()
     assert abs(axes.relative_height(without) - axes.relative_height(with_it)) > 0.1
     assert "<svg" in charts.as_svg(exhibit, curves)

@@ -109,7 +109,7 @@ def test_a_learner_comes_from_far_away_to_the_best_policy() -> None:
     assert curves.best == pytest.approx(2.5271882698, rel=0, abs=ten_decimals + rounding)
     assert (curves.distance[:, 0] > 50).all() and curves.distance[:, -1] == near([0.0, 0.0], **maze)
     assert (curves.distance >= -rounding).all(), "no policy is better than the best one"
-    assert np.isfinite(curves.first_within(0.01)).all()
+    assert np.isfinite(curves.first_step_within(0.01)).all()
 
 
 def test_what_is_told_of_curves_by_hand() -> None:
@@ -117,7 +117,7 @@ def test_what_is_told_of_curves_by_hand() -> None:
     never."""
     distance = np.array([[5.0, 0.1, 7.0], [5.0, 5.0, 0.0], [5.0, 4.0, 3.0]])
     curves = LearningCurves(np.array([1_000, 2_000, 3_000]), distance, -10.0)
-    assert curves.first_within(0.01).tolist() == [2_000, 3_000, np.inf]
+    assert curves.first_step_within(0.01).tolist() == [2_000, 3_000, np.inf]
     assert steps_to_optimum(curves) == "3 000 (2 000 to never)"
     assert (
         steps_to_optimum(LearningCurves(curves.steps, distance[[0, 2, 2]], -10.0))

@@ -14,9 +14,9 @@ from rlbook.book.experiments.language_models import over_optimisation as book
 
 def test_the_area_is_the_share_of_pairs_that_are_ordered_rightly() -> None:
     better, worse = np.array([2.0, 1.0]), np.array([1.0, 0.0])
-    assert book.ordered_rightly(better, worse) == (1 + 1 + 0.5 + 1) / 4
-    assert book.ordered_rightly(worse, better) == 1 - 3.5 / 4
-    assert np.isnan(book.ordered_rightly(better, np.array([])))
+    assert book.ordering_accuracy(better, worse) == (1 + 1 + 0.5 + 1) / 4
+    assert book.ordering_accuracy(worse, better) == 1 - 3.5 / 4
+    assert np.isnan(book.ordering_accuracy(better, np.array([])))
 
 
 def test_pairs_are_of_one_prompt_and_differ_in_their_true_scores() -> None:
@@ -26,7 +26,7 @@ def test_pairs_are_of_one_prompt_and_differ_in_their_true_scores() -> None:
     assert pairs == (1 + 0.5 + 1 + 0) / 4
     assert (
         area
-        == book.ordered_rightly(np.array([0.0, 7.5]), np.array([-1.0, 0.0, 7.0, 8.0]))
+        == book.ordering_accuracy(np.array([0.0, 7.5]), np.array([-1.0, 0.0, 7.0, 8.0]))
         == (1 + 0.5 + 0 + 0 + 1 + 1 + 1 + 0) / 8
     )
     assert np.isnan(book.judge_accuracy(learned, np.zeros((2, 3)))).all()

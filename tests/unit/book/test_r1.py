@@ -65,7 +65,7 @@ def test_the_corpus_has_right_answers_alone_and_behind_steps_in_both_scripts(
 def test_the_examples_are_clean_and_of_training_prompts(tmp_path: Path) -> None:
     assert r1.write_examples(tmp_path / "examples", seed=0, rows=100) == {"rows": 100}
     for row in read(tmp_path / "examples"):
-        assert row["prompt"] in r1.sums().train and r1.readable(wrote(row["completion"]), None)
+        assert row["prompt"] in r1.sums().train and r1.is_readable(wrote(row["completion"]), None)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_examples_are_clean_and_of_training_prompts(tmp_path: Path) -> None:
 def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(
     text: str, longest: int | None, kept: bool
 ) -> None:
-    assert r1.readable(wrote(text), longest) == kept
+    assert r1.is_readable(wrote(text), longest) == kept
 
 
 def found(seed: int, right: dict[str, list[float]]) -> r1.R1Measures:
@@ -120,7 +120,7 @@ def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> Non
         },
     )
     both = r1.concatenate([one, two])
-    mean, half = r1.gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
+    mean, half = r1.mean_gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
     deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
     assert (mean, half) == near((3 / 8, 1.96 * deviation / 8**0.5), terms=8)
     numbers = r1.measurements(both)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from rlbook.book.experiments.language_models import reward_agreement
-from rlbook.book.experiments.language_models.reward_agreement import Agreement, agree
+from rlbook.book.experiments.language_models.reward_agreement import Agreement, agreement_measures
 from rlbook.llm.rewards import Completion, squad_em
 
 
 def test_who_says_the_truth_agrees_wholly_and_who_is_blind_does_not() -> None:
     label = np.array([[True, False], [True, False], [False, True]])
-    assert agree(Agreement(label, label, ("an answer",))) == {
+    assert agreement_measures(Agreement(label, label, ("an answer",))) == {
         "answers": 6.0,
         "accuracy": 1.0,
         "accuracy, ±": 0.0,
         "kappa": 1.0,
         "kappa, ±": 0.0,
     }
-    blind = agree(Agreement(label, np.ones((3, 2), dtype=bool), ("first", "second")))
+    blind = agreement_measures(Agreement(label, np.ones((3, 2), dtype=bool), ("first", "second")))
     assert (blind["accuracy"], blind["kappa"]) == (0.5, 0.0)
     assert blind["called right: first"] == blind["called right: second"] == 1.0
 
@@ -37,13 +37,14 @@ def test_the_answers_to_a_prompt_stay_together_in_the_interval() -> None:
     said = np.repeat(np.arange(10) < 5, 4).reshape(10, 4)
     right = np.ones_like(said)
     together, alone = (
-        agree(Agreement(right[:, :n], said[:, :n], ("x",)))["accuracy, ±"] for n in (4, 1)
+        agreement_measures(Agreement(right[:, :n], said[:, :n], ("x",)))["accuracy, ±"]
+        for n in (4, 1)
     )
     assert together == alone > 0.0
 
 
 def test_the_rubric_errs_where_there_is_a_risk() -> None:
     """docs/llm/rewards.md: 148 refusals that it takes for no answer, and 40 wrong letters."""
-    found = reward_agreement.of_rubric()
+    found = reward_agreement.rubric_agreement()
     assert int((found.label & ~found.said).sum()) == 148
     assert int((~found.label & found.said).sum()) == 40

@@ -41,9 +41,9 @@ def test_over_an_episode_nothing_is_left_but_the_first_potential() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_potential_changes_which_actions_are_best(seed: int) -> None:
     model = shaping.sparse_reward_model()
-    own, free = shaping.best(model), model.reachable() & ~model.terminal
+    own, free = shaping.optimal_action_values(model), model.reachable() & ~model.terminal
     potential = np.random.default_rng(seed).normal(size=model.num_states) * ~model.terminal
-    shaped = shaping.best(shaping.with_potential(model, potential))
+    shaped = shaping.optimal_action_values(shaping.add_potential(model, potential))
     assert_near(
         (shaped + potential[:, None])[free],
         own[free],
@@ -57,8 +57,8 @@ def test_with_the_exact_values_as_potential_a_best_action_earns_nothing_and_any_
     None
 ):
     model = shaping.sparse_reward_model()
-    own, free = shaping.best(model), model.reachable() & ~model.terminal
-    paid = shaping.with_potential(model, own.max(axis=1)).rewards
+    own, free = shaping.optimal_action_values(model), model.reachable() & ~model.terminal
+    paid = shaping.add_potential(model, own.max(axis=1)).rewards
     assert_near(
         paid[free],
         (own - own.max(axis=1, keepdims=True))[free],
@@ -70,7 +70,7 @@ def test_with_the_exact_values_as_potential_a_best_action_earns_nothing_and_any_
 def test_the_model_pays_what_the_formula_says() -> None:
     model = shaping.sparse_reward_model()
     potential = np.arange(model.num_states) * 0.1 * ~model.terminal
-    shaped = shaping.with_potential(model, potential)
+    shaped = shaping.add_potential(model, potential)
     state = int(model.initial.argmax())
     for action in range(model.num_actions):
         after = int(model.transitions[[state * model.num_actions + action]].indices[0])
@@ -86,13 +86,13 @@ def test_the_model_pays_what_the_formula_says() -> None:
 
 def test_a_bonus_without_its_price_is_collected_for_ever() -> None:
     model = shaping.sparse_reward_model()
-    potential = shaping.crow_flies() * ~model.terminal
+    potential = shaping.straight_line_values() * ~model.terminal
     for shaped, arriving in (
-        (shaping.with_potential(model, potential), True),
-        (shaping.with_bonus(model, potential), False),
+        (shaping.add_potential(model, potential), True),
+        (shaping.add_bonus(model, potential), False),
     ):
-        policy = shaping.best(shaped).argmax(axis=1)
-        assert shaping.arrives(model, policy)[int(model.initial.argmax())] == arriving
+        policy = shaping.optimal_action_values(shaped).argmax(axis=1)
+        assert shaping.reaches_end(model, policy)[int(model.initial.argmax())] == arriving
 
 
 def test_learning_with_a_potential_finds_the_goal_sooner() -> None:

@@ -175,9 +175,9 @@ def test_ranked_groups_are_of_neighbours_best_first_without_the_remainder(count:
     assert [[e.episode_return for e in group] for group in data.groups] == [[3, 2, 1], [6, 5, 4]]
     batch = data[np.array([1, 0])]
     assert batch.returns.tolist() == [6, 5, 4, 3, 2, 1]
-    best = batch.best(2)
+    best = batch.best_episodes(2)
     assert best.returns.tolist() == [6, 5, 3, 2] and best.sizes.tolist() == [2, 2]
-    assert batch.best(9).sizes.tolist() == [3, 3]
+    assert batch.best_episodes(9).sizes.tolist() == [3, 3]
 
 
 def test_an_episode_without_actions_or_observations_is_refused() -> None:

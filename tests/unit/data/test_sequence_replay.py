@@ -131,7 +131,7 @@ def test_a_sequence_is_what_a_plain_loop_finds(
     """With a ring of 61 rows for two environments: the end of the ring lies within a step."""
     replay, played = replay_of(n_step=n_step, **options), Played(2)
     played.into(replay, steps)
-    places = replay.beginnings()
+    places = replay.sequence_starts()
     batch = replay.sequences_at(places, no_values)
     assert len(batch) == len(places) > 0
     for number in range(len(batch)):
@@ -178,7 +178,7 @@ def test_the_steps_that_count_weigh_alike_in_all_and_in_parts() -> None:
 def test_sequences_are_drawn_uniformly_and_by_the_seed() -> None:
     replay, played = replay_of(), Played(2)
     played.into(replay, 20)
-    count = len(replay.beginnings())
+    count = len(replay.sequence_starts())
     (batch,) = replay.minibatches(1, 200 * count, no_values, np.random.default_rng(0))
     _, drawn = np.unique(batch.sequences.obs[:, replay.burn_in, 0].numpy(), return_counts=True)
     assert len(drawn) == count
@@ -195,7 +195,7 @@ def test_action_masks_go_along() -> None:
         allowed = np.stack([step.obs[:, 0] % 2 == 0, np.ones(2, bool)], axis=1)
         after = np.stack([step.next_obs[:, 0] % 2 == 0, np.ones(2, bool)], axis=1)
         replay.add(step._replace(action_mask=allowed, next_action_mask=after), memory)
-    batch = replay.sequences_at(replay.beginnings(), no_values)
+    batch = replay.sequences_at(replay.sequence_starts(), no_values)
     assert batch.action_mask is not None
     seen = batch.sequences.obs[:, replay.burn_in :, 0]
     counts = torch.cat([torch.ones(len(batch), 1, dtype=torch.bool), batch.mask], dim=1)
@@ -210,8 +210,10 @@ def test_a_saved_ring_of_sequences_goes_on_as_it_would_have() -> None:
     twin = copy.deepcopy(played)
     played.into(one, 25)
     twin.into(two, 25)
-    assert np.array_equal(one.beginnings(), two.beginnings())
-    left, right = (replay.sequences_at(replay.beginnings(), no_values) for replay in (one, two))
+    assert np.array_equal(one.sequence_starts(), two.sequence_starts())
+    left, right = (
+        replay.sequences_at(replay.sequence_starts(), no_values) for replay in (one, two)
+    )
     for name, field in vars(left).items():
         other = getattr(right, name)
         if name == "sequences":
@@ -252,7 +254,7 @@ def test_the_states_before_sequences_are_theirs_after_the_ring_has_gone_round_ma
     replay, played = replay_of(2, 20, overlap=3, burn_in=0), Played(2)
     for _ in range(6):
         played.into(replay, 13)
-        places = replay.beginnings()
+        places = replay.sequence_starts()
         seen = replay.rows.obs[places, 0] * torch.from_numpy(replay.age[places] > 0)  # type: ignore[union-attr]
         assert len(places) >= 18
         assert replay.states[replay.slot[places], 0].tolist() == seen.tolist()

@@ -12,7 +12,7 @@ import rlbook
 from rlbook.cli.doctor import symptoms_of
 from rlbook.diagnosis import better_settings as module
 from rlbook.diagnosis import summary
-from rlbook.diagnosis.better_settings import better_settings, solved_by_default, solved_from
+from rlbook.diagnosis.better_settings import better_settings, default_solvers, solving_threshold
 from rlbook.diagnosis.learning_log import Log
 from rlbook.diagnosis.summary import CLOSE, summary_sentences
 from rlbook.diagnosis.symptoms import short_of_the_optimum
@@ -30,7 +30,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
         "Maze-v0": ["sarsa", "mc_control"],
         "ShortCorridor-v0": ["reinforce"],
     }
-    monkeypatch.setattr(module, "solved_by_default", lambda: known)
+    monkeypatch.setattr(module, "default_solvers", lambda: known)
 
 
 def told(algorithm: str, env: str, **options: Any) -> str | None:
@@ -49,7 +49,7 @@ def test_settings_that_were_changed_are_led_back_to_the_default() -> None:
 def test_what_counts_as_solved_is_for_an_environment_as_it_is_registered() -> None:
     longer = {"max_episode_steps": 1_000}
     found = [
-        solved_from(Request.build("ppo", "CartPole-v1", env_kwargs=arguments))
+        solving_threshold(Request.build("ppo", "CartPole-v1", env_kwargs=arguments))
         for arguments in (None, longer)
     ]
     assert found == [490.0, None]  # 98 % of 500
@@ -181,7 +181,7 @@ def test_a_table_is_judged_by_what_it_is_worth_and_not_by_an_unlucky_evaluation(
 def test_what_ships_names_environments_and_algorithms_that_there_are() -> None:
     from rlbook.interaction.environments import find
 
-    known = solved_by_default()
+    known = default_solvers()
     assert len(known) >= 7
     for env, algorithms in known.items():
         assert find(env) and set(algorithms) <= set(ALGORITHMS)

@@ -10,7 +10,7 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.diagnosis.glossary import COMMON, GLOSSARY, said_by
+from rlbook.diagnosis.glossary import COMMON, GLOSSARY, descriptions_of
 from rlbook.plots import plot_curves
 from rlbook.registry import ALGORITHMS, agent_class
 
@@ -32,11 +32,11 @@ def test_an_entry_says_unit_healthy_values_and_what_others_mean(name: str) -> No
 
 
 def test_what_is_said_about_a_number_stands_beside_who_says_it() -> None:
-    found = said_by("explained_variance")
+    found = descriptions_of("explained_variance")
     assert {"ppo", "a2c"} <= {
         algorithm for algorithms in found.values() for algorithm in algorithms
     }
-    assert said_by("return") == {COMMON["return"]: ["all"]}
+    assert descriptions_of("return") == {COMMON["return"]: ["all"]}
 
 
 def test_the_entry_of_a_named_reward_is_that_of_all_of_them(

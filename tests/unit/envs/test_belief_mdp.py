@@ -15,7 +15,7 @@ from rlbook.envs.tabular.belief_mdp import (
     HiddenModel,
     alpha_vectors,
     belief_mdp,
-    best_memoryless,
+    best_memoryless_policy,
     hidden_model,
     prune,
 )
@@ -72,7 +72,7 @@ def test_in_the_t_maze_a_memory_earns_1_and_none_earns_0(length: int) -> None:
     beliefs = belief_mdp(hidden)
     assert beliefs.optimal_return(1.0) == near(1.0, terms=10 * length)
     assert len(beliefs.beliefs) == 2 * (length + 1)  # the sign is never forgotten
-    value, actions = best_memoryless(hidden, 1.0)
+    value, actions = best_memoryless_policy(hidden, 1.0)
     assert value == near(0.0, terms=10 * length, size=1.0) and actions[CORRIDOR] == FORWARD
     always_down = [FORWARD, FORWARD, FORWARD, DOWN]
     policy = hidden.observed @ np.eye(3)[always_down]
@@ -87,7 +87,7 @@ def test_a_hidden_state_that_can_be_worked_out_is_worth_what_a_visible_one_is() 
     beliefs = belief_mdp(hidden)
     assert beliefs.optimal_return(1.0) == near(ShortCorridor(True).optimal_return, terms=20)
     with pytest.raises(ValueError, match="no policy has a finite value"):
-        best_memoryless(hidden, 1.0)
+        best_memoryless_policy(hidden, 1.0)
 
 
 def test_a_visible_world_is_itself() -> None:
@@ -112,7 +112,7 @@ def test_a_visible_world_is_itself() -> None:
         (lambda: hidden_model(tiger().model, [[1.5, -0.5], [0, 1]]), "must be probabilities"),
         (lambda: belief_mdp(tiger(), most=10), "more than 10 beliefs"),
         (lambda: alpha_vectors(tiger(), 1.0), "gamma must be at least 0 and below 1, got 1.0"),
-        (lambda: best_memoryless(tiger(), 0.9, most=8), "there are 9 policies"),
+        (lambda: best_memoryless_policy(tiger(), 0.9, most=8), "there are 9 policies"),
         (lambda: TMaze(length=0), "length must be an integer of at least 1, got 0"),
     ],
 )

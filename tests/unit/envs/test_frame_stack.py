@@ -14,7 +14,7 @@ from rlbook.envs.t_maze import FORWARD, UP, TMaze, t_maze_model, t_maze_views
 from rlbook.envs.tabular.belief_mdp import (
     HiddenModel,
     belief_mdp,
-    best_memoryless,
+    best_memoryless_policy,
     hidden_model,
 )
 from rlbook.envs.tabular.frame_stack import stack_observations
@@ -42,14 +42,14 @@ def test_a_stack_that_is_too_short_for_the_t_maze_is_worth_nothing(
     length: int, frames: int
 ) -> None:
     """With `length` observations or fewer the sign is gone when the junction is seen."""
-    value, _ = best_memoryless(stack_observations(t_maze(length), frames), GAMMA)
+    value, _ = best_memoryless_policy(stack_observations(t_maze(length), frames), GAMMA)
     assert value == near(0.0, terms=10 * length, size=1.0)
 
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_stack_of_one_more_than_the_corridor_is_worth_a_memory(length: int) -> None:
     hidden = t_maze(length)
-    value, _ = best_memoryless(stack_observations(hidden, length + 1), GAMMA)
+    value, _ = best_memoryless_policy(stack_observations(hidden, length + 1), GAMMA)
     assert value == near(belief_mdp(hidden).optimal_return(GAMMA), terms=10 * length)
     assert value == near(GAMMA**length, terms=length)  # 1, after `length` steps that pay 0
 
@@ -65,7 +65,7 @@ def test_the_maze_through_its_local_view_needs_a_stack_that_reaches_back_to_the_
     steps = 2 * width
     assert belief_mdp(hidden).optimal_return(1.0) == near(10.0 - (steps - 1), terms=steps)
     for frames in range(1, needed + 1):
-        value, _ = best_memoryless(stack_observations(hidden, frames), GAMMA)
+        value, _ = best_memoryless_policy(stack_observations(hidden, frames), GAMMA)
         if frames == needed:
             assert value == near(best, terms=100 * steps, size=10.0)
         else:  # it never arrives, and pays 1 a step
@@ -79,7 +79,7 @@ def test_planning_where_one_state_alone_is_seen_finds_what_trying_all_policies_f
         transitions = rng.dirichlet(np.ones(5), size=(5, 2))
         model = rlbook.envs.TabularMDP.from_arrays(transitions, rng.normal(size=(5, 2)))
         hidden = hidden_model(model, [0, 1, 2, 2, 2])
-        value, actions = best_memoryless(hidden, 0.9)
+        value, actions = best_memoryless_policy(hidden, 0.9)
         tried = [
             float(model.initial @ model.policy_values(np.array(policy)[[0, 1, 2, 2, 2]], 0.9))
             for policy in np.ndindex(2, 2, 2)
@@ -92,7 +92,7 @@ def test_one_frame_is_the_world_itself() -> None:
     hidden = t_maze(3)
     stacked = stack_observations(hidden, 1)
     assert stacked.model.num_states == 2 * 4  # those that can be reached; the end is none
-    assert best_memoryless(stacked, 1.0)[0] == best_memoryless(hidden, 1.0)[0]
+    assert best_memoryless_policy(stacked, 1.0)[0] == best_memoryless_policy(hidden, 1.0)[0]
     with pytest.raises(ValueError, match="frames must be at least 1, got 0"):
         stack_observations(hidden, 0)
 
@@ -105,8 +105,8 @@ def test_a_stack_at_the_start_is_filled_with_what_was_seen_first() -> None:
     entries += [(1, action, 2, 1.0, 0.0, goes) for action in (0, 1)]
     entries += [(2, 0, 2, 1.0, 0.0, stops), (2, 1, 2, 1.0, 1.0, stops)]
     world = hidden_model(from_entries(entries, 3, 2, initial=[1, 0, 0]), [1, 0, 1])
-    assert best_memoryless(world, 1.0)[0] == 0.0
-    assert best_memoryless(stack_observations(world, 2), 1.0)[0] == 1.0
+    assert best_memoryless_policy(world, 1.0)[0] == 0.0
+    assert best_memoryless_policy(stack_observations(world, 2), 1.0)[0] == 1.0
 
 
 def test_the_windows_are_those_of_gymnasiums_wrapper() -> None:

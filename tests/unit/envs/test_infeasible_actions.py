@@ -15,7 +15,7 @@ from rlbook.algorithms.tabular.bandit import Bandit
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.registry import agent_class
 
 PLANNERS = (
@@ -64,7 +64,7 @@ def exact(model: TabularMDP, gamma: float) -> np.ndarray:
 def test_planners_find_the_optimum_among_what_can_be_done(planner: str, plain: bool) -> None:
     """V* and σ* are those of QuantEcon's documentation, to the digits that it prints."""
     model = growth()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         agent: Any = agent_class(planner).solve(model, gamma=BETA)  # type: ignore[attr-defined]
     assert agent.greedy_policy().tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 5]
     assert agent.values()[[0, 1, 15]].tolist() == within(
@@ -198,7 +198,7 @@ def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(
     """With α = 1 each visit of a pair makes the error of its value γ times the largest of the
     others at most."""
     model = savings()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         run = rlbook.train(
             algorithm, model, steps=4_000, eval_every=0, alpha=1.0, epsilon=1.0, gamma=0.5
         )

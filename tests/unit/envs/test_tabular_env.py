@@ -15,7 +15,7 @@ import rlbook
 from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcome_lists import OutcomeLists, OutcomeRows
-from rlbook.envs.tabular.outcomes import Entries, normal
+from rlbook.envs.tabular.outcomes import Entries, standard_normal
 from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe
 
@@ -185,7 +185,7 @@ def test_noise_on_rewards_has_the_mean_and_the_spread_asked_for() -> None:
     rewards = np.array([env.step(np.zeros(100, dtype=int))[1] for _ in range(100)])
     assert abs(rewards.mean() - 2.0) < 4 * 0.03
     assert abs(rewards.std() - 3.0) < 4 * 0.03
-    assert normal(0.5, 0.0) == near(np.sqrt(2 * np.log(2)), terms=2)
+    assert standard_normal(0.5, 0.0) == near(np.sqrt(2 * np.log(2)), terms=2)
 
 
 def noisy_model() -> TabularMDP:

@@ -19,10 +19,10 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.evaluation.classification import (
     classify,
+    classify_pairs,
+    classify_rows,
     cohen_kappa,
     measure_classes,
-    of_reward_model,
-    of_rows,
 )
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
@@ -112,8 +112,8 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: Path) -> None:
     run: Any = rlbook.load(judge)
-    found = of_reward_model(run)
-    rows = run.agent.held_out(run.data_source())
+    found = classify_pairs(run)
+    rows = run.agent.hold_out_rows(run.data_source())
     assert len(found.label) == 2 * len(rows) and found.label.sum() == len(rows)
     expected = run.agent.accuracy(run.data_source(), rows)
     assert found.measures["pairs in order"] == near(expected, dtype="float32", terms=len(rows))
@@ -122,7 +122,7 @@ def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: P
     ]
     assert found.measures["pairs in order"] == near(logged[-1], dtype="float32", terms=len(rows))
     with pytest.raises(rlbook.RequestError, match="q_learning is none"):
-        of_reward_model(Run(Request.build("q_learning", "Maze-v0")))
+        classify_pairs(Run(Request.build("q_learning", "Maze-v0")))
 
 
 def test_a_reward_model_that_has_learned_nothing_is_blind_to_any_pairs(tmp_path: Path) -> None:
@@ -134,14 +134,14 @@ def test_a_reward_model_that_has_learned_nothing_is_blind_to_any_pairs(tmp_path:
         )
     )
     run: Any = Run(Request.build("reward_model", "Addition-v0"))
-    found = of_reward_model(run, pairs)
+    found = classify_pairs(run, pairs)
     assert (
         len(found.label) == 10
         and found.measures["ROC AUC"] == 0.5
         and found.measures["pairs in order"] == 0.0
     )
     with pytest.raises(rlbook.RequestError, match="nowhere"):
-        of_reward_model(run, tmp_path / "nowhere.jsonl")
+        classify_pairs(run, tmp_path / "nowhere.jsonl")
 
 
 def test_the_command_line_judges_a_reward_model(
@@ -168,7 +168,7 @@ def test_a_verifier_is_judged_by_the_rows_of_a_file(
         for right, score in zip(LABEL, SCORE, strict=True)
     ]
     path.write_text("\n".join(map(json.dumps, [*rows, {**rows[0], "sample": "greedy"}])))
-    assert of_rows(path, "edit", threshold=0.5).confusion.tolist() == [[4, 1], [1, 2]]
+    assert classify_rows(path, "edit", threshold=0.5).confusion.tolist() == [[4, 1], [1, 2]]
     assert main(["evaluate", str(path), "--score", "edit", "--threshold", "0.5", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["cases"] == 8 and facts["measures"]["ROC AUC"] == near(13 / 15, terms=8)

@@ -18,7 +18,7 @@ from rlbook.evaluation.comparison import (
     interquartile_mean,
     probability_of_improvement,
     settings_of,
-    short,
+    shorten_value,
 )
 
 
@@ -179,7 +179,7 @@ def test_runs_of_one_seed_whose_logs_differ_are_two(tmp_path: Path) -> None:
 def test_a_seed_is_no_setting_and_a_long_value_is_cut() -> None:
     config = {"algorithm": "ppo", "env": "Maze-v0", "seed": 3, "steps": 9}
     assert settings_of(config | {"hyperparameters": {"clip": 0.1}}) == {"steps": 9, "clip": 0.1}
-    assert short("x" * 24) == "x" * 24 and short("x" * 25) == "x" * 23 + "…"
+    assert shorten_value("x" * 24) == "x" * 24 and shorten_value("x" * 25) == "x" * 23 + "…"
 
 
 def test_the_bootstrap_is_stratified_over_environments() -> None:

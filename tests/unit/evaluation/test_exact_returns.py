@@ -9,7 +9,13 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.envs.blackjack import STICK, blackjack_model, number, shown_numbers, with_naturals
+from rlbook.envs.blackjack import (
+    STICK,
+    blackjack_model,
+    naturals_model,
+    number,
+    observation_numbers,
+)
 from rlbook.evaluation.optimal_return import (
     blind_return,
     greedy_return,
@@ -90,8 +96,8 @@ def test_random_play_in_a_corridor_by_hand() -> None:
 @pytest.mark.slow
 def test_naturals_are_what_the_two_games_of_blackjack_differ_by() -> None:
     """Best play sticks on 21 in both, so the difference is what a natural earns above any 21."""
-    plain, full = blackjack_model(), with_naturals()
-    shown, count = shown_numbers(), plain.num_states
+    plain, full = blackjack_model(), naturals_model()
+    shown, count = observation_numbers(), plain.num_states
     gain = full.rewards[count:, STICK] - plain.rewards[shown[count:], STICK]
     without = optimal_return(EnvRecipe("Blackjack-v1", {"sab": False}))
     value = optimal_return(EnvRecipe("Blackjack-v1"))
@@ -103,12 +109,12 @@ def test_naturals_are_what_the_two_games_of_blackjack_differ_by() -> None:
 def test_a_natural_wins_unless_the_dealer_has_one() -> None:
     """The dealer's six can become no natural: sticking pays 1. With an ace shown, a ten makes one,
     with 4/13: sticking pays 9/13 on average."""
-    model = with_naturals()
-    first = len(shown_numbers()) - 10
+    model = naturals_model()
+    first = len(observation_numbers()) - 10
     assert model.rewards[first + 6 - 1, STICK] == near(1.0, terms=1)
     assert model.rewards[first + 1 - 1, STICK] == near(9 / 13, terms=2)
     assert model.rewards[first + 10 - 1, STICK] == near(12 / 13, terms=2)
-    assert shown_numbers()[first + 5] == number((21, True), 6)
+    assert observation_numbers()[first + 5] == number((21, True), 6)
     assert model.initial.sum() == near(1.0, terms=model.num_states)
     # 2 · (1/13) · (4/13) of the hands are naturals
     assert model.initial[first:].sum() == near(8 / 169, terms=30)

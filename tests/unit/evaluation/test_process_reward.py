@@ -16,7 +16,7 @@ from rlbook.evaluation.best_of_n import SampledCompletions, sample_completions
 from rlbook.evaluation.process_reward import (
     ProcessReward,
     TextSteps,
-    _as_sampled,
+    _as_sampled_completions,
     find_steps,
     hard_labels,
     rollout_labels,
@@ -238,7 +238,7 @@ def test_rollout_labels_are_unbiased_with_the_binomial_standard_error(rules: Tok
         texts.append(rules.to_completion(row, np.array(rules.codec.encode_answer(text))))
         left.append([3, 2, 1, 0])
         error.append([*slips, slips[-1]])
-    found, steps = _as_sampled(texts, rules), find_steps(texts, rules)
+    found, steps = _as_sampled_completions(texts, rules), find_steps(texts, rules)
     assert steps.mask.all() and (steps.right == (np.array(error) == 0)).all()
     policy: Any = SlippingAdder(rules)
     label = rollout_labels(policy, RECIPE, found, steps, samples, np.random.default_rng(3))
@@ -291,7 +291,7 @@ def test_where_a_text_has_no_more_steps_its_score_is_0(policy: Any, rules: Token
     steps = find_steps(written, rules)
     assert steps.mask.sum(axis=1).tolist() == [4, 1, 1]
     model = ProcessReward(policy.policy, np.random.default_rng(0))
-    score = model.score(_as_sampled(written, rules), steps)
+    score = model.score(_as_sampled_completions(written, rules), steps)
     assert (score[~steps.mask] == 0.0).all()
     assert ((score[steps.mask] > 0.0) & (score[steps.mask] < 1.0)).all()
 

@@ -197,7 +197,7 @@ def test_a_difference_is_paired_by_prompt(run: Run, result: SampledEvaluation) -
     that of the prompts' differences."""
     before = evaluate_samples(begun(model="new", env_kwargs=TWO), 4, prompts=24, seed=1)
     found = difference(before, result)
-    changes = result.by_prompt()["pass@1"] - before.by_prompt()["pass@1"]
+    changes = result.prompt_means()["pass@1"] - before.prompt_means()["pass@1"]
     assert found.difference["pass@1"][1:] == near(
         t_interval(changes), terms=2 * len(changes), size=1.0
     )

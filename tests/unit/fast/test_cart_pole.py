@@ -15,7 +15,7 @@ from gymnasium.wrappers import TimeLimit
 from rlbook.envs.space_batches import is_equal
 from rlbook.fast import cart_pole
 from rlbook.fast.cart_pole import COMPARED, FEWEST
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 
 pytestmark = pytest.mark.numeric
@@ -33,7 +33,7 @@ def play(vector: SyncVector, steps: int, waits: bool, plain: bool) -> list[Any]:
     """Everything that `steps` steps show, of actions that fall to one side now and then; a pole
     that has fallen is reset at once, or it waits until all have."""
     rng, seen = np.random.default_rng(0), list[Any]()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         vector.reset(seed=5)
         for _ in range(steps):
             actions = (rng.random(vector.num_envs) < rng.choice([0.5, 0.5, 0.9])).astype(np.int64)
@@ -79,7 +79,7 @@ def test_the_other_integrator_and_a_state_that_was_set_by_hand_are_followed() ->
     assert is_equal(play(fast, 100, False, plain=False), play(plain, 100, False, plain=True))
     for vector, forms in ((fast, False), (plain, True)):
         poles_in(vector)[2].state = np.array([0.5, -1.0, 0.1, 2.0])
-        with plain_forms(forms):
+        with use_plain_forms(forms):
             vector.answer = vector.step(np.ones(FEWEST, dtype=np.int64))  # type: ignore[attr-defined]
     assert is_equal(fast.answer, plain.answer)  # type: ignore[attr-defined]
 
@@ -95,7 +95,7 @@ def test_a_pole_ends_beyond_each_of_its_four_bounds(plain: bool) -> None:
     begun += [(0.0, 0.0, s * 0.2, s * v) for v in (1.0, 0.1) for s in (-1, 1)]
     for pole, state in zip(poles_in(vector), begun, strict=True):
         pole.state = np.array(state)
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         _, rewards, terminated, truncated, _ = vector.step(np.zeros(8, dtype=np.int64))
     assert terminated.tolist() == [True, True, False, False] * 2
     assert (rewards == 1.0).all() and not truncated.any()

@@ -14,7 +14,7 @@ from transformers import get_constant_schedule_with_warmup
 import rlbook
 from rlbook.fast import flat_adam, matrix_product
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.networks.optimizer import Adam, Group, RMSprop, adam, rmsprop
 
 
@@ -233,7 +233,7 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_clipped_gradient_is_what_either_form_leaves(plain: bool) -> None:
     (x,), module = batches(1), network()
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         optimizer = adam([Group([module])], 1e-3)
     assert isinstance(optimizer, FlatAdam) is not plain
     before = optimizer.step(loss_of(module, x), 0.5)
@@ -243,7 +243,7 @@ def test_a_clipped_gradient_is_what_either_form_leaves(plain: bool) -> None:
 
 def test_both_forms_of_adam_begin_with_torchs_settings() -> None:
     usual = torch.optim.Adam(network().parameters()).defaults
-    with plain_forms(False):
+    with use_plain_forms(False):
         flat = adam([Group([network()])], 1e-3)
     plain = adam.plain([Group([network()])], 1e-3)  # type: ignore[attr-defined]
     assert isinstance(flat, FlatAdam)

@@ -18,7 +18,7 @@ from rlbook.envs import TabularMDP
 from rlbook.fast.tabular import planning, sparse_product, sweeps
 from rlbook.fast.tabular.ordered_evaluation import distances, evaluate_in_order
 from rlbook.fast.tabular.sparse_product import add_product, runs_in_place
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 
 
 class Size(NamedTuple):
@@ -38,7 +38,7 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     alone."""
     monkeypatch.setattr(sweeps, "WORTH_COMPILING", 2**62)
     monkeypatch.setattr(planning, "WORTH_ORDERING", 0)
-    with plain_forms(False):
+    with use_plain_forms(False):
         yield
 
 

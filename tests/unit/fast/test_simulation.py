@@ -16,7 +16,7 @@ from rlbook.envs import TabularMDP
 from rlbook.fast import compiled
 from rlbook.fast.tabular.simulation import CHUNK, DrawnAhead
 from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.loop import loop
@@ -279,7 +279,7 @@ def test_plain_code_alone_leaves_the_same_table(env: str) -> None:
     with the same numbers."""
     tables = []
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             run: Any = rlbook.train("q_learning", env, steps=700, eval_every=0, epsilon=0.3, seed=2)
         tables.append((run.agent.q, run.episode_returns))
     np.testing.assert_array_equal(tables[0][0], tables[1][0])

@@ -179,7 +179,7 @@ def test_the_right_answer_takes_the_place_of_the_one_behind_the_steps(stage: Mak
         theatre,
         ["<think>12</think>99.", "<think>1</think>2</think>3.", "<think>12</think>9", "77."],
     )
-    right, codec = theatre.env.unwrapped.with_answers()(batch), theatre.env.unwrapped.rules.codec
+    right, codec = theatre.env.unwrapped.answer_replacer()(batch), theatre.env.unwrapped.rules.codec
     texts = [
         codec.decode(ids[mask])
         for ids, mask in zip(right.behind_steps.action, right.behind_steps.mask, strict=True)
@@ -217,7 +217,7 @@ def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> N
     batch, _ = written(
         theatre, ["<think>12</think>9", "77.", "<think>12</think>99.", "<think>3</think>3."]
     )
-    right = theatre.env.unwrapped.with_answers()(batch)
+    right = theatre.env.unwrapped.answer_replacer()(batch)
     both = ((agent.policy, right.behind_steps), (agent.reference, right.alone))
     with torch.no_grad():
         pairs = [zip(policy.evaluate(rows)[0], rows.weight, strict=True) for policy, rows in both]

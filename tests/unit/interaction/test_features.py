@@ -26,19 +26,19 @@ def made(space: spaces.Space, **options: object) -> Features:
 
 def test_table_features_number_the_states() -> None:
     states = made(spaces.Discrete(5))
-    assert (states.num_features, states.binary, list(states.active(3))) == (5, True, [3])
+    assert (states.num_features, states.binary, list(states.active_features(3))) == (5, True, [3])
     cards = made(spaces.MultiDiscrete([3, 4]))
-    assert cards.num_features == 12 and list(cards.active(np.array([2, 1]))) == [2 * 4 + 1]
-    np.testing.assert_array_equal(cards.active(np.array([[0, 0], [2, 3]])), [[0], [11]])
+    assert cards.num_features == 12 and list(cards.active_features(np.array([2, 1]))) == [2 * 4 + 1]
+    np.testing.assert_array_equal(cards.active_features(np.array([[0, 0], [2, 3]])), [[0], [11]])
     np.testing.assert_array_equal(states.vector(np.array([4])), [[0, 0, 0, 0, 1]])
 
 
 def test_aggregation_makes_equal_groups_of_whole_numbers() -> None:
     groups = made(spaces.Discrete(1000), features="aggregate", bins=10)
-    found = groups.active(np.arange(1000))
+    found = groups.active_features(np.arange(1000))
     np.testing.assert_array_equal(found[:, 0], np.arange(1000) // 100)
     between = made(spaces.Discrete(1002), features="aggregate", bins=10, low=(1,), high=(1001,))
-    assert [int(between.active(state)[0]) for state in (0, 1, 100, 101, 1000, 1001)] == [
+    assert [int(between.active_features(state)[0]) for state in (0, 1, 100, 101, 1000, 1001)] == [
         0,
         0,
         0,
@@ -51,8 +51,8 @@ def test_aggregation_makes_equal_groups_of_whole_numbers() -> None:
 def test_cells_of_a_box_are_numbered_with_the_last_dimension_fastest() -> None:
     cells = made(SQUARE, features="aggregate", bins=4)  # 0.25 and 1 wide
     assert cells.num_features == 16
-    assert list(cells.active(np.array([0.3, 1.5]))) == [1 * 4 + 3]
-    assert list(cells.active(np.array([-9.0, 2.0]))) == [0 * 4 + 3], (
+    assert list(cells.active_features(np.array([0.3, 1.5]))) == [1 * 4 + 3]
+    assert list(cells.active_features(np.array([-9.0, 2.0]))) == [0 * 4 + 3], (
         "what is outside is seen at the edge, and the upper edge belongs to it"
     )
 
@@ -64,7 +64,7 @@ def test_tilings_are_displaced_by_the_first_odd_numbers() -> None:
     # mod 1: t = 0: (0.6, 0.75) → 0, 0;  t = 1: (0.85, 1.5) → 0, 1;  t = 2: (1.1, 1.25) → 1, 1;  t =
     # 3: (1.35, 1.0) → 1, 1
     expected = [0 * 9 + 0 * 3 + 0, 1 * 9 + 0 * 3 + 1, 2 * 9 + 1 * 3 + 1, 3 * 9 + 1 * 3 + 1]
-    assert list(tiles.active(np.array([0.3, -0.5]))) == expected
+    assert list(tiles.active_features(np.array([0.3, -0.5]))) == expected
     assert tiles.vector(np.array([0.3, -0.5])).sum() == 4
 
 
@@ -72,7 +72,7 @@ def test_a_displacement_of_a_tile_moves_every_tiling_by_one() -> None:
     tiles, rng = made(SQUARE, tilings=8, bins=5), np.random.default_rng(0)
     near = rng.uniform([0.0, -2.0], [0.8, 2.0], size=(200, 2))
     far = near + np.array([0.2, 0.0])  # one tile further in the first dimension
-    inside = tiles.active(far) - tiles.active(near)
+    inside = tiles.active_features(far) - tiles.active_features(near)
     assert np.isin(inside, [0, 6, 12]).all() and (np.abs(inside.mean() - 6) < 0.1)
 
 
@@ -85,7 +85,7 @@ def test_polynomials_and_cosines() -> None:
     expected = [1, math.cos(math.pi * y), math.cos(math.pi * x), math.cos(math.pi * (x + y))]
     assert_near(waves(np.array([0.3, -0.5])), expected, terms=2, size=2 * math.pi)
     with pytest.raises(TypeError, match="Fourier features are dense"):
-        waves.active(np.array([0.3, -0.5]))
+        waves.active_features(np.array([0.3, -0.5]))
 
 
 @pytest.mark.parametrize("name", ["aggregate", "tiles", "polynomial", "fourier"])

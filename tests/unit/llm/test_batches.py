@@ -10,7 +10,7 @@ import torch
 from closeness import assert_near
 from tokenizers import processors
 
-from rlbook.llm.models.new_tokens import with_mean_rows
+from rlbook.llm.models.new_tokens import append_mean_rows
 from rlbook.llm.models.starting import starting_model
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizers.batches import join_pair, pad, truncate
@@ -107,7 +107,7 @@ def test_rows_of_new_tokens_are_transformers_and_no_likelier_than_average(tokeni
         model.resize_token_embeddings(28, mean_resizing=True)
     grown = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     for before, after in zip(tables, grown, strict=True):
-        ours = with_mean_rows(before, 2)
+        ours = append_mean_rows(before, 2)
         assert (after[:26] == before).all()
         # its noise has the variance 1e-9 of the old rows', so it is within six times its root
         bound = 6 * 1e-9**0.5 * before.std(0).max().item()
@@ -115,8 +115,8 @@ def test_rows_of_new_tokens_are_transformers_and_no_likelier_than_average(tokeni
     with torch.no_grad():
         ids = torch.tensor([tokenizer("12+34=").input_ids])
         hidden = model.model(ids).last_hidden_state[0, -1]
-        logits = with_mean_rows(tables[1], 2) @ hidden
+        logits = append_mean_rows(tables[1], 2) @ hidden
     assert_near(logits[26], logits[:26].mean(), terms=64 * 26, size=float(logits.abs().max()))
     assert (logits.softmax(-1)[26:] <= 1 / 26).all()
     with pytest.raises(ValueError, match="a number of rows of at least 0"):
-        with_mean_rows(tables[0], -1)
+        append_mean_rows(tables[0], -1)

@@ -16,7 +16,7 @@ from closeness import assert_near, rounding_bound, widths
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.cli.output import further
+from rlbook.cli.output import next_commands
 from rlbook.errors import RequestError
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.models.adapters import adapter_weights
@@ -289,7 +289,7 @@ def test_after_a_reward_model_the_command_line_suggests_what_works() -> None:
 
 
 def suggested(algorithm: str, env: str, **options: Any) -> list[str]:
-    return further(Run(Request.build(algorithm, env, **options)), Path("runs/r"))
+    return next_commands(Run(Request.build(algorithm, env, **options)), Path("runs/r"))
 
 
 @pytest.mark.parametrize("sizes", [None, {"hidden_size": 32, "num_attention_heads": 2}])

@@ -14,7 +14,7 @@ from closeness import assert_near, near, widths
 from torch import Tensor, nn
 
 import rlbook
-from rlbook.llm.models.adapters import with_adapter
+from rlbook.llm.models.adapters import add_adapter
 from rlbook.llm.models.lora import Dropout, LoraLinear, LoraSettings, add_lora, lora_layers, targets
 from rlbook.llm.models.sources import small_llama
 from rlbook.networks.policy import saved_tensors
@@ -187,8 +187,8 @@ def test_what_needs_peft_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> 
         ValueError,
         match=r'^modules_to_save of an adapter needs peft: pip install "rlbook\[lora\]"$',
     ):
-        with_adapter(model, {"r": 2, "modules_to_save": ["lm_head"]}, rng)
-    with_adapter(model, {"r": 2}, rng)  # which the book has itself
+        add_adapter(model, {"r": 2, "modules_to_save": ["lm_head"]}, rng)
+    add_adapter(model, {"r": 2}, rng)  # which the book has itself
 
 
 def test_a_name_that_peft_does_not_find_is_explained() -> None:
@@ -197,8 +197,8 @@ def test_a_name_that_peft_does_not_find_is_explained() -> None:
     model, rng = small_llama(torch.Generator().manual_seed(0)), np.random.default_rng(0)
     asked = {"r": 2, "bias": "lora_only"}
     with pytest.raises(ValueError, match=r"not found .* ends of names stand in a list, as in"):
-        with_adapter(model, {**asked, "target_modules": "q_proj"}, rng)
+        add_adapter(model, {**asked, "target_modules": "q_proj"}, rng)
     model = small_llama(torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match="not found") as told:
-        with_adapter(model, {**asked, "target_modules": ["nothing"]}, rng)
+        add_adapter(model, {**asked, "target_modules": ["nothing"]}, rng)
     assert "stand in a list" not in str(told.value)

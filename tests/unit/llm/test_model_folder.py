@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rlbook.llm.models.sources import folder_model, small_llama, without_progress_bars
+from rlbook.llm.models.sources import folder_model, hide_progress_bars, small_llama
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_no_progress_bar_of_transformers_is_drawn(
     shown = logging.is_progress_bar_enabled()
     model = folder_model(folder)
     assert "Loading weights" not in capfd.readouterr().err
-    with without_progress_bars():
+    with hide_progress_bars():
         model.save_pretrained(folder.parent / "again")
     assert capfd.readouterr().err == ""
     assert logging.is_progress_bar_enabled() == shown

@@ -38,7 +38,7 @@ from rlbook.llm.rewards import (
     tags,
     think,
 )
-from rlbook.llm.rewards.composite import Part, right
+from rlbook.llm.rewards.composite import Part, verifier_results
 from rlbook.llm.tokenizers.tokenizer import IDS
 
 EOS = IDS["<eos>"]
@@ -470,5 +470,5 @@ def test_a_verifier_calls_right_what_has_all_of_its_reward() -> None:
     """Half of a program's tests is not right; where it says nothing, nothing is known."""
     said = {"whole": 1.0, "half": 0.5, "none": 0.0, "silent": None}
     part = Part("tests", 0.3, lambda completion: said[completion.text])
-    found = right(part, [Completion("", None, text, True) for text in said])
+    found = verifier_results(part, [Completion("", None, text, True) for text in said])
     np.testing.assert_array_equal(found, [1.0, 0.0, 0.0, np.nan])

@@ -22,7 +22,7 @@ from rlbook.llm.generation.sampling import (
     Sampling,
     SamplingPolicy,
     sampling_policy,
-    seen_in,
+    seen_tokens,
 )
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.starting import starting_model
@@ -76,7 +76,9 @@ def test_every_setting_is_equal_to_transformers_on_random_logits() -> None:
             "repetition_penalty": float(rng.choice([0.8, 1.0, 1.3])),
         }
         sampling = Sampling(**chosen)
-        ours = sampling.scores(logits, seen_in(tokens.numpy(), np.full(rows, length), vocabulary))
+        ours = sampling.scores(
+            logits, seen_tokens(tokens.numpy(), np.full(rows, length), vocabulary)
+        )
         assert torch.equal(ours, transformers_scores(logits, tokens, sampling)), chosen
 
 
@@ -108,7 +110,7 @@ def test_padding_does_not_count_as_seen() -> None:
     """Texts of 2, 0 and 3 tokens in rows of 3: what stands behind a text, token 0, is marked only
     where the text itself has it."""
     tokens = np.array([[3, 1, 0], [0, 0, 0], [2, 0, 2]])
-    marked = [np.flatnonzero(row).tolist() for row in seen_in(tokens, np.array([2, 0, 3]), 5)]
+    marked = [np.flatnonzero(row).tolist() for row in seen_tokens(tokens, np.array([2, 0, 3]), 5)]
     assert marked == [[1, 3], [], [0, 2]]
 
 

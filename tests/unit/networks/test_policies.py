@@ -20,10 +20,10 @@ from rlbook.agent import Step
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.mlp import WRITTEN_OUT, weights_of
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.hyperparameters import Activation
-from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy, Normalizer, side_by_side
-from rlbook.networks.noisy_linear import through
+from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy, Normalizer, apply_networks
+from rlbook.networks.noisy_linear import apply_layers
 
 DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -49,7 +49,7 @@ def float32_bound(action: np.ndarray, policy: MLPPolicy, log_prob: Tensor) -> fl
 
 def plain(mlp: MLP, x: Tensor) -> Tensor:
     """The same function as torch's own modules compute and differentiate it."""
-    with plain_forms():
+    with use_plain_forms():
         return mlp(x)
 
 
@@ -82,8 +82,8 @@ def test_an_activation_without_a_written_gradient_is_left_to_torch(activation: s
     torchs = nn.Sequential(first, phi, second, phi, last)
     x = torch.randn(4, 3, generator=generator(1), requires_grad=True)
     assert weights_of(mlp, x) is None  # what every fast form asks first
-    noisy = through(mlp.weights, x, activation)
-    for out in (mlp(x), noisy, side_by_side([mlp, mlp], x)[1], last(mlp.hidden_features(x))):
+    noisy = apply_layers(mlp.weights, x, activation)
+    for out in (mlp(x), noisy, apply_networks([mlp, mlp], x)[1], last(mlp.hidden_features(x))):
         found, wanted = (
             [result, *torch.autograd.grad(result.square().sum(), [x, *mlp.parameters()])]
             for result in (out, torchs(x))

@@ -10,7 +10,7 @@ from closeness import assert_near, largest, near, rounding_bound
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
 from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.recurrent import KEEP_BIAS, RecurrentCore, RecurrentPolicy
@@ -100,7 +100,7 @@ def test_a_whole_sequence_is_its_steps(kind: str, dtype: torch.dtype, chance: fl
     found = []
     for way in (step_by_step, core):
         inputs = [features.clone().requires_grad_(), state.clone().requires_grad_()]
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             output, after = way(*([core] if way is step_by_step else []), *inputs, starts)
         generator.manual_seed(3)
         weight = torch.randn(output.shape, generator=generator, dtype=dtype)

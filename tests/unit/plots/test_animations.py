@@ -265,10 +265,10 @@ def test_every_tabular_method_has_its_animation(algorithm: str, tmp_path: Path) 
 def test_a_bandits_film_shows_its_estimates() -> None:
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.plots.boards import boards_of
-    from rlbook.plots.value_map import maps_on
+    from rlbook.plots.value_map import board_maps
 
     run = rlbook.train("bandit", "TenArmedTestbed-v0", steps=200, eval_every=0)
-    (chart,) = maps_on(
+    (chart,) = board_maps(
         boards_of(EnvRecipe("rlbook/TenArmedTestbed-v0")), run.agent, run.request.recipe, "bandit"
     )
     np.testing.assert_array_equal(chart.values, run.agent.action_values())

@@ -17,7 +17,7 @@ from closeness import near, rounding_bound
 import rlbook
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.errors import RequestError
-from rlbook.plots.search_layout import ACROSS, DOWN, laid_out, seen_of
+from rlbook.plots.search_layout import ACROSS, DOWN, item_statistics, lay_out
 from rlbook.plots.search_tree import search_frames, search_tree_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -48,7 +48,7 @@ def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(
 ) -> None:
     tree = searching(name, **settings)[0].tree
     assert tree is not None
-    items = laid_out(tree, 80, None)
+    items = lay_out(tree, 80, None)
     levels: dict[float, list[float]] = {}
     for item in items:
         levels.setdefault(item.y, []).append(item.x)
@@ -69,10 +69,10 @@ def test_the_visits_of_what_follows_add_up(name: str, settings: dict[str, Any]) 
     went no further."""
     tree = searching(name, **settings)[0].tree
     assert tree is not None
-    for item in laid_out(tree, 10_000, None):
+    for item in lay_out(tree, 10_000, None):
         visits, below = (
-            seen_of(tree, item)[0],
-            sum(seen_of(tree, child)[0] for child in item.children),
+            item_statistics(tree, item)[0],
+            sum(item_statistics(tree, child)[0] for child in item.children),
         )
         assert visits > 0
         if item.node < 0 or item.parent is None:

@@ -31,7 +31,7 @@ from rlbook.runs.storage.array_files import load_arrays
 from rlbook.runs.storage.checkpoints import (
     CheckpointError,
     discard_after,
-    latest,
+    latest_step,
     list_checkpoints,
     load_checkpoint,
     lock,
@@ -249,7 +249,7 @@ def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
         if step == 20:
             mark_best(tmp_path, 20, 1.5)
     assert list_checkpoints(tmp_path) == [20, 40, 50]
-    assert latest(tmp_path) == 50
+    assert latest_step(tmp_path) == 50
     assert read_best(tmp_path) == (20, 1.5)
     assert load_checkpoint(tmp_path) == (50, {"step": 50})
     assert load_checkpoint(tmp_path, "best") == (20, {"step": 20})
@@ -716,8 +716,8 @@ def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(
 def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np
-        from rlbook.runs.storage.checkpoints import latest, save_checkpoint
-        first = (latest(sys.argv[1]) or 0) + 1
+        from rlbook.runs.storage.checkpoints import latest_step, save_checkpoint
+        first = (latest_step(sys.argv[1]) or 0) + 1
         for count in range(1_000_000):
             step = first + count // 2        # every step twice, with different arrays: creating and replacing
             save_checkpoint(sys.argv[1], step, {"step": step, "q": np.full(3000, count)})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.runs.greedy_evaluation import affordable, short_evaluation_note, usual_length
+from rlbook.runs.greedy_evaluation import affordable_episodes, short_evaluation_note, typical_length
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
 from rlbook.runs.request import Request
@@ -18,18 +18,18 @@ from rlbook.runs.run import Run
 
 
 def test_an_evaluation_takes_at_most_four_times_the_steps_of_training_or_a_thousand() -> None:
-    assert affordable(20, 100.0, 500) == 20  # 20 * 100 = 4 * 500
-    assert affordable(20, 100.0, 400) == 16  # 4 * 400 / 100
-    assert affordable(20, 50.0, 1) == 20  # 20 * 50 = 1 000
-    assert affordable(20, 100.0, 1) == 10  # 1 000 / 100
-    assert affordable(20, 500.0, 1) == 5, "5 episodes are played in any case"
-    assert affordable(3, 10_000.0, 1) == 3, "never more than were asked for"
+    assert affordable_episodes(20, 100.0, 500) == 20  # 20 * 100 = 4 * 500
+    assert affordable_episodes(20, 100.0, 400) == 16  # 4 * 400 / 100
+    assert affordable_episodes(20, 50.0, 1) == 20  # 20 * 50 = 1 000
+    assert affordable_episodes(20, 100.0, 1) == 10  # 1 000 / 100
+    assert affordable_episodes(20, 500.0, 1) == 5, "5 episodes are played in any case"
+    assert affordable_episodes(3, 10_000.0, 1) == 3, "never more than were asked for"
 
 
 def test_the_usual_length_is_that_of_the_last_episodes_that_ended() -> None:
-    assert usual_length([(1, 0.0, 3), (2, 0.0, 5)], [{"length": 9.0}]) == 4.0
-    assert usual_length([], [{"length": 9.0}, {"step": 2}]) == 9.0
-    assert usual_length([], [{"step": 1}]) is None
+    assert typical_length([(1, 0.0, 3), (2, 0.0, 5)], [{"length": 9.0}]) == 4.0
+    assert typical_length([], [{"length": 9.0}, {"step": 2}]) == 9.0
+    assert typical_length([], [{"step": 1}]) is None
 
 
 def test_only_evaluations_on_the_way_are_shortened_and_training_is_the_same() -> None:

@@ -16,7 +16,7 @@ from rlbook.agent import Planner
 from rlbook.algorithms.planning.planner_config import PlannerConfig
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs.tabular.enumeration import NoModel
-from rlbook.registry import ALGORITHMS, agent_class, model_of, why_not
+from rlbook.registry import ALGORITHMS, agent_class, model_of, refusal_reason
 from rlbook.runs.planning_models import planning_model
 from rlbook.runs.request import Request
 
@@ -173,8 +173,10 @@ def test_random_steps_are_averaged() -> None:
 
 
 def test_what_is_too_large_or_not_observable_is_refused_as_before() -> None:
-    assert "a table needs one row a state" in str(why_not("value_iteration", "Addition-v0"))
-    assert "does not identify the state" in str(why_not("value_iteration", "ShortCorridor-v0"))
+    assert "a table needs one row a state" in str(refusal_reason("value_iteration", "Addition-v0"))
+    assert "does not identify the state" in str(
+        refusal_reason("value_iteration", "ShortCorridor-v0")
+    )
     with pytest.raises(rlbook.RequestError, match="DynaMaze changes after 1000 steps"):
         rlbook.train("value_iteration", "DynaMaze-v0", env_kwargs={"variant": "blocking"})
     with pytest.raises(NoModel, match="CartPole-v1 has no model to plan with"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlbook.interaction.budget import Budget
-from rlbook.runs.progress import Notes, _Lines, _short, done_and_total, recent_return
+from rlbook.runs.progress import Notes, _format_count, _Lines, done_and_total, recent_return
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from rlbook.runs.progress import Notes, _Lines, _short, done_and_total, recent_r
     ],
 )
 def test_a_count_has_five_characters_at_most(count: int, text: str) -> None:
-    assert _short(count) == text and len(text) <= 5
+    assert _format_count(count) == text and len(text) <= 5
 
 
 def run(budget: Budget, *, steps: int, episodes: int = 0, passes: float = 0.0) -> Any:

@@ -21,7 +21,7 @@ from rlbook.algorithms.planning.search.tree_arrays import add_child, empty_tree,
 from rlbook.algorithms.planning.search.world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.interaction.action_masks import mask_method
-from rlbook.interaction.observed_masks import with_mask_in_info
+from rlbook.interaction.observed_masks import wrap_observed_mask
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for
 
@@ -85,7 +85,7 @@ def allowed_at(found: SearchTree, world: World, node: int) -> Any:
     return found.met[node].mask if found.mode == "closed" else world.allowed
 
 
-def found_under(
+def subtree_after(
     found: SearchTree, world: World, action: int, observation: object, spare: int
 ) -> SearchTree | None:
     """The part of the last search below an action that was taken at its root and led to
@@ -119,9 +119,9 @@ class SearchAgent(Agent):
         self.tree: SearchTree | None = None
         """The result of the last search for a move in training."""
         self._mask_of = mask_method(env)
-        self._world = self.look_into(env)
+        self._world = self.simulator_for(env)
 
-    def look_into(self, env: gymnasium.Env) -> World:
+    def simulator_for(self, env: gymnasium.Env) -> World:
         """The simulator for a search from the current state of `env`."""
         act = None if self.adaptation is None else self.adaptation.act
         return simulator_of(env, act, self._num_actions)
@@ -130,11 +130,11 @@ class SearchAgent(Agent):
         """A twin that searches from the current state of `env`, as `rlbook.make` or
         `gymnasium.make` made it. This agent is not changed."""
         if not hasattr(env, "adaptation"):
-            env = with_mask_in_info(env)
+            env = wrap_observed_mask(env)
             env = AdaptedEnv(env, adapt_to(type(self), env, self.config))
         twin = copy.copy(self)
         twin.knows_env = True
-        twin._world, twin.tree, twin._mask_of = self.look_into(env), None, mask_method(env)
+        twin._world, twin.tree, twin._mask_of = self.simulator_for(env), None, mask_method(env)
         return twin
 
     def fixed_rng(self, observation: object) -> np.random.Generator:
@@ -167,7 +167,7 @@ class SearchAgent(Agent):
         count = self.config.simulations if simulations is None else simulations
         found = self.prepare(rng, kept, room=count)
         self.grow(found, observation, count, rng)
-        if found.mode == "closed" and self._world.drew():
+        if found.mode == "closed" and self._world.has_drawn():
             # not deterministic after all: what was remembered is worth nothing
             found = self.prepare(rng, random=True, room=count)
             self.grow(found, observation, count, rng)

@@ -73,7 +73,7 @@ class SearchGuide:
             )
         self.has_critic = bool(self.policy.value_parameters())
 
-    def of_texts(self, texts: bool) -> Self:
+    def copy_for_texts(self, texts: bool) -> Self:
         """The same guide for environments that are texts, or that are not; its counts continue."""
         twin = copy.copy(self)
         twin.texts = texts

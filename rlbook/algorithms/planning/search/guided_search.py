@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
-from rlbook.algorithms.planning.search.agent import descend, found_under
+from rlbook.algorithms.planning.search.agent import descend, subtree_after
 from rlbook.algorithms.planning.search.guide import Descent, Judge, SearchGuide, Shown
 from rlbook.algorithms.planning.search.guide import row as row_of
 from rlbook.algorithms.planning.search.observation_digest import content
@@ -143,7 +143,7 @@ class GuidedSearch(Agent):
         twin._vector = inner
         open_texts = getattr(inner, "text_worlds", None)
         twin._writes = open_texts is not None
-        twin.guide = self.guide.of_texts(twin._writes)
+        twin.guide = self.guide.copy_for_texts(twin._writes)
         if open_texts is not None:
             twin.guide.check_judge()
             twin._worlds = open_texts(self.config.top_k, verified=self.judge == "verifier")
@@ -186,7 +186,7 @@ class GuidedSearch(Agent):
         searches = [(self.trees[row], self._worlds[row]) for row in rows]
         guided_search(searches, self.guide.evaluate, self.config)
         for row in rows:
-            if self._worlds[row].drew():
+            if self._worlds[row].has_drawn():
                 raise RequestError(
                     "outcomes are random here, and there is no table of their probabilities"
                 )
@@ -212,8 +212,8 @@ class GuidedSearch(Agent):
                 world.root_mask = action_mask[row].astype(int).tolist()
             found, edge = self.trees[row], self._played[row]
             if found is not None:  # a text that does not follow is a new one
-                follows = not self._writes or self._worlds[row].follows(found, edge)
-                found = found_under(found, world, edge, shown, spare) if follows else None
+                follows = not self._writes or self._worlds[row].matches_edge(found, edge)
+                found = subtree_after(found, world, edge, shown, spare) if follows else None
             if found is None:
                 room, size = spare + 1, world.num_actions
                 mode = "chance" if isinstance(world, TableModel) else "closed"

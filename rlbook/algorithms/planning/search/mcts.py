@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.planning.search.agent import SearchAgent, allowed_at, descend, found_under
+from rlbook.algorithms.planning.search.agent import SearchAgent, allowed_at, descend, subtree_after
 from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.search.world import World
@@ -164,8 +164,8 @@ class MCTS(SearchAgent):
         super().__init__(env, config, seed)
         self._kept: SearchTree | None = None  # what of it the next one starts from
 
-    def look_into(self, env: gymnasium.Env) -> World:
-        world = super().look_into(env)
+    def simulator_for(self, env: gymnasium.Env) -> World:
+        world = super().simulator_for(env)
         if self.config.reuse_tree and not world.saves:
             raise ValueError(
                 "reuse_tree needs an environment with snapshot() and restore(), but this one has "
@@ -213,7 +213,7 @@ class MCTS(SearchAgent):
         self._kept = None
         if self.config.reuse_tree:
             action, spare = int(step.action), self.config.simulations
-            self._kept = found_under(found, self._world, action, step.next_obs, spare)
+            self._kept = subtree_after(found, self._world, action, step.next_obs, spare)
         tried = [q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0]
         size = {"simulations": found.simulations, "nodes": found.num_nodes, "depth": found.depth}
         return size | {"root_value": max(tried)}

@@ -99,7 +99,7 @@ def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.floa
     return share / share.sum()
 
 
-def with_noise(prior: list[float], noise: NDArray[np.float64], fraction: float) -> list[float]:
+def mix_noise(prior: list[float], noise: NDArray[np.float64], fraction: float) -> list[float]:
     """(1 - ε) P + ε η over the actions with a positive prior: [A].
 
     What is left of a Dirichlet variable η on some of its components, made to add up to 1, is

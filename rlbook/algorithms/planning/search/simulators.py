@@ -85,7 +85,7 @@ class Simulator(ABC, Generic[S]):
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(
             int(rng.random() * 2**53)
         ).bit_generator.state
-        self._root = self.here()
+        self._root = self.real_state()
         found.met[:1] = [Met(0.0, GOES_ON, self._root, self.root_mask)]
 
     def begin(self, observation: object, rng: Uniform) -> None:
@@ -99,11 +99,11 @@ class Simulator(ABC, Generic[S]):
         self.load(self._root)
         self.allowed = self.root_mask
 
-    def drew(self) -> bool:
+    def has_drawn(self) -> bool:
         """Whether the copy's steps have drawn random numbers since `prepare`."""
         return self.noise.bit_generator.state != self._quiet
 
-    def here(self) -> S:
+    def real_state(self) -> S:
         """The state of the real environment."""
         return self._read_state(self.real)
 

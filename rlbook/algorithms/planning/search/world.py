@@ -13,7 +13,7 @@ from rlbook.interaction.action_masks import (
     mask_table,
     shows_action_mask,
 )
-from rlbook.interaction.observed_masks import with_mask_in_info
+from rlbook.interaction.observed_masks import wrap_observed_mask
 
 World = TableModel | Simulator
 """The simulator of a search."""
@@ -49,9 +49,9 @@ def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> Table
         masks = mask_table(env, range(shown.start, shown.start + model.num_states))
         if masks is not None or not shows_action_mask(env):
             return TableModel(model, int(shown.start), masks)
-    if not _only_checks(env):
+    if not _has_only_checks(env):
         return Copies(env, act, num_actions)
-    inner = with_mask_in_info(inner)
+    inner = wrap_observed_mask(inner)
     name = f"{type(inner).__module__}.{type(inner).__qualname__}"
     if name in FIELDS:
         return Fields(inner, act, num_actions, FIELDS[name])
@@ -86,7 +86,7 @@ def _model_of(env: gymnasium.Env) -> TabularMDP | None:
     )
 
 
-def _only_checks(env: gymnasium.Env) -> bool:
+def _has_only_checks(env: gymnasium.Env) -> bool:
     """Whether all wrappers can be left out of a search."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):

@@ -29,7 +29,7 @@ from rlbook.algorithms.policy.off_policy.deterministic_agent import (
     DeterministicAgent,
     DeterministicConfig,
     DeterministicNetworks,
-    follow_both,
+    update_targets,
 )
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
@@ -61,7 +61,7 @@ def ddpg_update(
     critic_optimizer.step(critic.loss)
     actor = (actor_loss or ddpg_actor_loss)(networks, batch, config=config)
     actor_optimizer.step(actor.loss)
-    follow_both(networks, config.tau)
+    update_targets(networks, config.tau)
     return critic.metrics | actor.metrics
 
 

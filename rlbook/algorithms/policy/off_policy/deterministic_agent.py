@@ -40,7 +40,7 @@ class DeterministicNetworks(NamedTuple):
     actor_target: FeedForward
 
 
-def follow_both(networks: DeterministicNetworks, tau: float) -> None:
+def update_targets(networks: DeterministicNetworks, tau: float) -> None:
     """Moves the critics' and the policy's target networks by a fraction τ towards the online
     networks."""
     polyak_update(networks.target, networks.critics, tau)

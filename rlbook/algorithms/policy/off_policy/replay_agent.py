@@ -51,7 +51,7 @@ class Minibatch:
         return len(self.rows.reward)
 
     def __getitem__(self, here: slice) -> Minibatch:
-        rows = self.rows.each(operator.itemgetter(here))
+        rows = self.rows.map_fields(operator.itemgetter(here))
         return Minibatch(rows, self.noise[here], self.next_noise[here])
 
 

@@ -32,7 +32,7 @@ from rlbook.algorithms.policy.off_policy.deterministic_agent import (
     DeterministicAgent,
     DeterministicConfig,
     DeterministicNetworks,
-    follow_both,
+    update_targets,
 )
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.checks import non_negative, positive_int
@@ -68,7 +68,7 @@ def td3_update(
         return critics.metrics
     actor = (actor_loss or ddpg_actor_loss)(networks, batch, config=config)
     actor_optimizer.step(actor.loss)
-    follow_both(networks, config.tau)
+    update_targets(networks, config.tau)
     return critics.metrics | actor.metrics
 
 

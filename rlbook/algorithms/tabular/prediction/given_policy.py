@@ -53,7 +53,7 @@ def plain_policy(policy: object) -> GivenPolicy:
             rows = tuple(tuple(float(item) for item in row) for row in policy)
             _check_rows(rows)
             return rows
-    raise ValueError(f"{WANTED} {_short(policy)}")
+    raise ValueError(f"{WANTED} {_shorten_repr(policy)}")
 
 
 def check_epsilon(policy: GivenPolicy, epsilon: float) -> None:
@@ -160,7 +160,9 @@ def _check_rows(rows: tuple[tuple[float, ...], ...]) -> None:
             or not abs(sum(row) - 1.0) <= TOLERANCE
         ):
             wanted = "probabilities of at least 0 that add up to 1 in each state"
-            raise ValueError(f"policy must have {wanted}, got {_short(row)} in state {state}")
+            raise ValueError(
+                f"policy must have {wanted}, got {_shorten_repr(row)} in state {state}"
+            )
 
 
 def _is_whole(value: object) -> bool:
@@ -171,6 +173,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def _short(value: object) -> str:
+def _shorten_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -31,7 +31,7 @@ from rlbook.algorithms.tabular.episode import (
     VISITS,
     EpisodeAgent,
     EpisodeArrays,
-    no_episode,
+    empty_episode,
     record,
     to_returns,
 )
@@ -123,4 +123,4 @@ class MCPrediction(EpisodeAgent, PredictionAgent):
 
     def make_memory(self) -> MCPredictionMemory:
         first = np.zeros(self.num_states, dtype=np.int64)
-        return MCPredictionMemory(*super().make_memory(), **no_episode(), first=first)
+        return MCPredictionMemory(*super().make_memory(), **empty_episode(), first=first)

@@ -38,8 +38,8 @@ from rlbook.algorithms.tabular.prediction.prediction_agent import (
 from rlbook.algorithms.tabular.records import Settings, StepTables
 from rlbook.algorithms.tabular.windows import (
     Window,
+    empty_window,
     n_step_return,
-    no_window,
     rewards_to_returns,
 )
 from rlbook.checks import ENDLESS, positive_int
@@ -134,7 +134,7 @@ class NStepTD(PredictionAgent):
         return NStepTDSettings(*super().make_settings(), n=min(int(self.config.n), ENDLESS))
 
     def make_memory(self) -> NStepTDMemory:
-        return NStepTDMemory(*super().make_memory(), **no_window())
+        return NStepTDMemory(*super().make_memory(), **empty_window())
 
     def step_tables(self) -> tuple[StepTables, ...]:
         return (StepTables(ROWS, "time", self.settings.n),)

@@ -98,7 +98,9 @@ def count(memory: OffPolicyMemory, weight: float) -> None:
     memory.weights[2] += weight * weight
 
 
-def behave(memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int) -> int:
+def behaviour_action(
+    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int
+) -> int:
     """The behaviour policy for prediction: a random action with probability ε, otherwise one from
     the target policy."""
     if rng.random() < scheduled_value(settings.epsilon, memory.clock[0], 1):

@@ -39,7 +39,7 @@ class PredictionMemory(Memory):
     policy: NDArray[np.float64]  # [S, A]: Σ_{b ≤ a} π(b|s)
 
 
-def follow(memory: PredictionMemory, settings: Settings, rng: Generator, state: int) -> int:
+def policy_action(memory: PredictionMemory, settings: Settings, rng: Generator, state: int) -> int:
     """An action of the given policy, drawn with one uniform number."""
     return draw(memory.policy[state], 0, rng)
 
@@ -81,7 +81,7 @@ class PredictionAgent(TableAgent):
 
     memory: PredictionMemory
     budget = {"episodes": 1_000}
-    choose = staticmethod(follow)
+    choose = staticmethod(policy_action)
     seeks_return = False
     METRICS: ClassVar[dict[str, str]] = {
         "td_error": "mean of |δ|, how far the table was from its targets, in reward units",

@@ -51,12 +51,12 @@ from rlbook.algorithms.tabular.traces import (
     LISTED,
     NAMES,
     TracedAgent,
-    fade,
-    forget,
-    no_traces,
+    decay_traces,
+    empty_traces,
+    reset_traces,
     visit,
 )
-from rlbook.algorithms.tabular.windows import no_window
+from rlbook.algorithms.tabular.windows import empty_window
 from rlbook.checks import ENDLESS, one_of, unit_interval
 
 
@@ -78,9 +78,9 @@ def td_lambda_update(
     for place in range(memory.active[0]):
         memory.v[memory.traced_states[place]] += error * memory.traces[place]
     if terminated or truncated:
-        forget(memory)
+        reset_traces(memory)
     else:
-        fade(memory, settings.decay)
+        decay_traces(memory, settings.decay)
     return abs(error)
 
 
@@ -139,9 +139,9 @@ class TDLambda(TracedAgent, PredictionAgent):
     def make_memory(self) -> TDLambdaMemory:
         return TDLambdaMemory(
             *super().make_memory(),
-            **no_traces(self.num_states, 1),
+            **empty_traces(self.num_states, 1),
             before=np.zeros(1),
-            **no_window(),
+            **empty_window(),
         )
 
     def step_tables(self) -> tuple[StepTables, ...]:

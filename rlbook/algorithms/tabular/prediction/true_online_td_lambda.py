@@ -30,7 +30,13 @@ from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.prediction.prediction_agent import PredictionMemory, state_step_size
 from rlbook.algorithms.tabular.records import Settings
-from rlbook.algorithms.tabular.traces import Traces, TraceSettings, fade, forget, visit
+from rlbook.algorithms.tabular.traces import (
+    Traces,
+    TraceSettings,
+    decay_traces,
+    reset_traces,
+    visit,
+)
 
 
 def true_online_td_lambda_update(
@@ -56,9 +62,9 @@ def true_online_td_lambda_update(
         memory.v[state] = value + error * trace + drift * (trace - alpha)
     memory.before[0] = next_value
     if terminated or truncated:
-        forget(memory)
+        reset_traces(memory)
     else:
-        fade(memory, settings.decay)
+        decay_traces(memory, settings.decay)
     return abs(error)
 
 

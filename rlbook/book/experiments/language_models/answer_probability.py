@@ -76,7 +76,9 @@ def run(
         for name, reward in REWARDS.items():
             counts, shares = [0.0], [before]
 
-            def look(run: Run, counts: list[float] = counts, shares: list[float] = shares) -> None:
+            def record_report(
+                run: Run, counts: list[float] = counts, shares: list[float] = shares
+            ) -> None:
                 agent: GRPO = run.agent  # type: ignore[assignment]
                 if (found := run.metrics[-1].get("eval_return")) is not None:
                     counts.append(float(agent.optimizer.state_dict()["steps"]))
@@ -92,7 +94,7 @@ def run(
                 steps=steps,
                 eval_every=steps // LOOKS,
                 eval_episodes=HELD_OUT,
-                on_report=look,
+                on_report=record_report,
                 **GROUPS,
                 **reward,
             )

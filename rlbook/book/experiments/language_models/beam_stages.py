@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rlbook.book.experiments.language_models.beams import right_without_shots, scores
+from rlbook.book.experiments.language_models.beams import correctness_without_shots, scores
 from rlbook.llm.tasks.retrieval import RetrievalTask
 from rlbook.llm.tasks.task import build_task
 
@@ -36,7 +36,7 @@ class BeamStageMeans(NamedTuple):
     optimum: float  # the mean score of the best of all pairs
 
 
-def one(folder: Path, seed: int) -> NDArray[np.float64]:
+def run_one_seed(folder: Path, seed: int) -> NDArray[np.float64]:
     """Runs the recipe with one seed, or what is left of it in this folder: [4 stages, 4
     measures]."""
     from rlbook.recipes.recipe import Recipe
@@ -51,7 +51,7 @@ def one(folder: Path, seed: int) -> NDArray[np.float64]:
     return np.array([[means.get((stage, name), 0.0) for name in MEASURES] for stage in STAGES])
 
 
-def without_weights(folder: Path, seed: int) -> float:
+def unweighted_score(folder: Path, seed: int) -> float:
     """The sampled score after RCE at a temperature that weights all beams equally, which is plain
     cloning."""
     import rlbook
@@ -75,14 +75,14 @@ def without_weights(folder: Path, seed: int) -> float:
 
 
 def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> BeamStageMeans:
-    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and stages finished
+    """`run_one_seed` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and stages finished
     there are not repeated."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = {
             seed: Path(home or scratch) / f"seed-{seed}" for seed in range(first, first + seeds)
         }
-        after = np.stack([one(folder, seed) for seed, folder in folders.items()])
-        alike = np.array([without_weights(folder, seed) for seed, folder in folders.items()])
+        after = np.stack([run_one_seed(folder, seed) for seed, folder in folders.items()])
+        alike = np.array([unweighted_score(folder, seed) for seed, folder in folders.items()])
         best = np.array(
             [_best_beam(folder / "beams" / "data.jsonl") for folder in folders.values()]
         )
@@ -126,7 +126,7 @@ def measurements(found: BeamStageMeans) -> dict[str, float]:
         "RCE's passes with equal weights: sampled": found.alike.mean(),
         "best recorded beam": found.best_beam.mean(),
         "optimum": found.optimum,
-        "without shots": right_without_shots().mean(),
+        "without shots": correctness_without_shots().mean(),
     }
     return {name: float(value) for name, value in (numbers | extra).items()}
 

@@ -204,7 +204,7 @@ def scores(
     return np.array(found).reshape(-1, samples or 1).mean(1)
 
 
-def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
+def correctness(run: Run, split: str = "held_out") -> NDArray[np.float64]:
     """Whether each query is answered correctly with the shots of its most likely text [512],
     0/1."""
     pairs = zip(*choices(run, None, split), strict=True)
@@ -213,7 +213,7 @@ def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
     )
 
 
-def right_without_shots(split: str = "held_out") -> NDArray[np.float64]:
+def correctness_without_shots(split: str = "held_out") -> NDArray[np.float64]:
     """The same without shots: the baseline for any choice."""
     return np.array(
         [float(is_answered(prompt, ())) for prompt in build_task(RetrievalTask).prompts(split)]

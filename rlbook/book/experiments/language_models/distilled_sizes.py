@@ -80,12 +80,12 @@ def run(
             rlbook.train("distillation", "Addition-v0", seed=seed, **options, **weights)
             for seed in range(first, first + seeds)
         ]
-        accuracy[labels] = np.array([_right(student) for student in students])
+        accuracy[labels] = np.array([_held_out_share(student) for student in students])
         size = _parameters(students[0])
-    return DistilledSizes((_parameters(teacher), size), _right(teacher), accuracy)
+    return DistilledSizes((_parameters(teacher), size), _held_out_share(teacher), accuracy)
 
 
-def _right(run: Run) -> float:
+def _held_out_share(run: Run) -> float:
     return rlbook.evaluate(run, episodes=HELD_OUT).mean
 
 

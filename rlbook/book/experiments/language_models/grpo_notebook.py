@@ -174,7 +174,7 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
     Raises:
         RequestError: it says something else than the run's own model.
     """
-    from rlbook.llm.models.adapters import with_adapter  # torch
+    from rlbook.llm.models.adapters import add_adapter  # torch
     from rlbook.llm.models.sources import folder_model
 
     trained = rlbook.load(run)
@@ -182,7 +182,7 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
     prompts = len(rules.rules.prompt_lengths)
     before = sample_answers(trained, prompts, seed, 0.0)
     policy: Any = trained.agent.policy  # type: ignore[attr-defined]
-    policy.model = with_adapter(
+    policy.model = add_adapter(
         folder_model(trained.request.recipe.kwargs["model"]), adapter, np.random.default_rng(0)
     )
     after = sample_answers(trained, prompts, seed, 0.0)

@@ -65,7 +65,7 @@ def trace_run(
     seen: list[tuple[float, ...]] = []
     paid: list[float] = []
 
-    def look(run: Run) -> None:
+    def record_report(run: Run) -> None:
         agent: GRPO = run.agent  # type: ignore[assignment]
         report = run.metrics[-1]
         paid.extend([report["episode_reward"]] if "episode_reward" in report else [])
@@ -94,7 +94,7 @@ def trace_run(
         anneal_learning_rate=False,
         eval_every=steps // looks,
         eval_episodes=HELD_OUT,
-        on_report=look,
+        on_report=record_report,
     )
     untaught = rlbook.train("grpo", ENVIRONMENT, steps=1, seed=seed, eval_every=0)
     before = (

@@ -46,7 +46,8 @@ class PassRates:
 def run(seeds: int = 3, first: int = 0) -> PassRates:
     """Evaluates the shipped model and what two learners make of it, for each seed."""
     seen = {
-        name: [looked_at(name, seed) for seed in range(first, first + seeds)] for name in LEARNERS
+        name: [evaluate_learner(name, seed) for seed in range(first, first + seeds)]
+        for name in LEARNERS
     }
     tries = [2**i for i in range(SAMPLES.bit_length())]
 
@@ -61,7 +62,7 @@ def run(seeds: int = 3, first: int = 0) -> PassRates:
     return PassRates(tries, stacked, values_of(f"maj@{SAMPLES}"), values_of("perplexity"))
 
 
-def looked_at(name: str, seed: int) -> SampledEvaluation:
+def evaluate_learner(name: str, seed: int) -> SampledEvaluation:
     """Completions by a learner, or by the initial model."""
     if name not in TRAINED:
         learned = Run(Request.build("grpo", ENVIRONMENT, seed=seed))

@@ -67,7 +67,7 @@ class Look(NamedTuple):
     pairs: float
 
 
-def ordered_rightly(better: Array, worse: Array) -> float:
+def ordering_accuracy(better: Array, worse: Array) -> float:
     """The share of all n · m pairs in which the score of `better` [n] is above that of `worse` [m];
     equal scores count one half. This is the AUC."""
     if not len(better) or not len(worse):
@@ -89,10 +89,10 @@ def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
     order = np.sign(true[:, one] - true[:, other])  # [P, pairs]
     right = np.sign(learned[:, one] - learned[:, other]) * order
     pairs = float((right[order != 0].mean() + 1.0) / 2.0) if order.any() else float("nan")
-    return ordered_rightly(learned[good], learned[~good]), pairs
+    return ordering_accuracy(learned[good], learned[~good]), pairs
 
 
-def look(run: Run, tokens: float) -> Look:
+def look_at_policy(run: Run, tokens: float) -> Look:
     """The current policy's answers to held-out prompts; the run is not changed."""
     rows, names = (
         evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples,
@@ -116,7 +116,7 @@ def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[
             and run.metrics[-1]["step"]
             >= len(seen.setdefault(stage, [])) * (run.request.options.steps or 0) / looks
         ):
-            seen[stage].append(look(run, float(run.metrics[-1]["step"])))
+            seen[stage].append(look_at_policy(run, float(run.metrics[-1]["step"])))
 
     run_recipe(recipe, folder, on_report=watch)
     return seen

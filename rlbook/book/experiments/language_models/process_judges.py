@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.evaluation.best_of_n import SampledCompletions, best, sample_completions
+from rlbook.evaluation.best_of_n import SampledCompletions, best_index, sample_completions
 from rlbook.evaluation.process_reward import (
     ProcessReward,
     TextSteps,
@@ -107,11 +107,11 @@ class JudgedSolutions(NamedTuple):
 
 
 def run(seeds: int = 3, first: int = 0, **sizes: Any) -> JudgedSolutions:
-    """Everything with several seeds; `sizes` as for `one`."""
-    return concatenate([one(seed, **sizes) for seed in range(first, first + seeds)])
+    """Everything with several seeds; `sizes` as for `run_one_seed`."""
+    return concatenate([run_one_seed(seed, **sizes) for seed in range(first, first + seeds)])
 
 
-def one(
+def run_one_seed(
     seed: int,
     *,
     problem: Problem = SUMS,
@@ -143,7 +143,9 @@ def one(
             for name, (who, how) in problem.judges.items()
         }
     score |= {VERIFIER: found.reward, SINGLE: np.zeros(len(found.reward))}
-    chosen = {name: _of_rows(found, steps, best_rows(values)) for name, values in score.items()}
+    chosen = {
+        name: _solutions_of_rows(found, steps, best_rows(values)) for name, values in score.items()
+    }
     after = {BEFORE: chosen[SINGLE]}
     changed: dict[str, Floats] = {}
     for name in paid:
@@ -163,7 +165,7 @@ def one(
         with use_one_thread():
             other = sample_solutions(policy, prompts, 1, seed)
             theirs = find_steps(other.finished, rules_of(recipe))
-            after[name] = _of_rows(other, theirs, np.arange(prompts))
+            after[name] = _solutions_of_rows(other, theirs, np.arange(prompts))
             if name != VERIFIER:
                 now = judges[who].judge(other, theirs, how).mean()
                 changed[name] = np.array([[score[name].mean(), now]])
@@ -221,10 +223,12 @@ def rules_of(recipe: Any) -> Any:
 
 def best_rows(score: Floats) -> NDArray[np.int64]:
     """The row of the best solution of each prompt, the first among ties: [P]."""
-    return best(score.reshape(-1, SAMPLES)) + np.arange(0, len(score), SAMPLES)
+    return best_index(score.reshape(-1, SAMPLES)) + np.arange(0, len(score), SAMPLES)
 
 
-def _of_rows(found: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64]) -> Solutions:
+def _solutions_of_rows(
+    found: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64]
+) -> Solutions:
     right, count = found.reward[rows], steps.mask[rows].sum(axis=1).astype(np.float64)
     return Solutions(right[None], count[None])
 

@@ -104,7 +104,7 @@ def write_kept(
     """
     found = sample_completions(rlbook.load(run), samples, seed)
     right = [each for each in found if correct(each) == 1.0]
-    clean = [each for each in right if readable(each, longest)]
+    clean = [each for each in right if is_readable(each, longest)]
     kept = list(dict.fromkeys((each.prompt, each.text) for each in clean))
     rng, other = rng_for(seed, "data"), mixture(TWO).tasks[COPIES]
     rows = kept + [
@@ -120,7 +120,7 @@ def write_kept(
     }
 
 
-def readable(completion: Completion, longest: int | None) -> bool:
+def is_readable(completion: Completion, longest: int | None) -> bool:
     """Whether a text has steps between the tags, in Latin letters only, within the token limit."""
     short = longest is None or len(completion.ids) <= longest
     return short and think(completion) == language(completion) == 1.0
@@ -196,13 +196,13 @@ def run(seeds: int = 3, first: int = 0, overrides: Mapping[str, Any] | None = No
     with tempfile.TemporaryDirectory() as folder:
         return concatenate(
             [
-                one(seed, Path(folder) / str(seed), overrides or {})
+                run_one_seed(seed, Path(folder) / str(seed), overrides or {})
                 for seed in range(first, first + seeds)
             ]
         )
 
 
-def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> R1Measures:
+def run_one_seed(seed: int, folder: Path, overrides: Mapping[str, Any]) -> R1Measures:
     """Both recipes with one seed; R is 1."""
     after: dict[str, dict[str, NDArray[np.float64]]] = {}
     seconds: dict[str, NDArray[np.float64]] = {}
@@ -269,7 +269,7 @@ def curve(folder: Path) -> NDArray[np.float64]:
     )
 
 
-def gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float, float]:
+def mean_gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float, float]:
     """The mean difference of [R, 512] numbers on the same prompts, and half of its 95 % interval
     over all of them."""
     difference = (after - before).ravel()
@@ -295,7 +295,7 @@ def measurements(found: R1Measures) -> dict[str, float]:
         numbers |= {f"{stage}: {told[key]}": float(found.after[stage][key].mean()) for key in shown}
     for before, after in (("base", "zero"), *itertools.pairwise(STAGES), ("small_rl", "distilled")):
         for key in ("sums", "sampled"):
-            mean, half = gain(found.after[after][key], found.after[before][key])
+            mean, half = mean_gain(found.after[after][key], found.after[before][key])
             numbers |= {
                 f"{after} - {before}: {told[key]}": mean,
                 f"{after} - {before}: {told[key]}, ±": half,

@@ -68,23 +68,23 @@ _FEW = 40  # prompts of the other kinds, whose characters the vocabulary has to 
 
 def examples(split: str) -> list[Example]:
     """The prompts of all three kinds."""
-    return [one for kind in KINDS for one in _of_kind(kind, split)]
+    return [one for kind in KINDS for one in _examples_of_kind(kind, split)]
 
 
 def examples_of_sums(split: str) -> list[Example]:
     """Sums, and a few of the others, so that the vocabulary is the same."""
-    others = (one for kind in KINDS[1:] for one in _of_kind(kind, split)[:_FEW])
-    return [*_of_kind("sums", split), *others]
+    others = (one for kind in KINDS[1:] for one in _examples_of_kind(kind, split)[:_FEW])
+    return [*_examples_of_kind("sums", split), *others]
 
 
 def examples_of_open_prompts(split: str) -> list[Example]:
     """Open prompts, and a few of the others."""
-    others = (one for kind in KINDS[:2] for one in _of_kind(kind, split)[:_FEW])
-    return [*_of_kind("open", split), *others]
+    others = (one for kind in KINDS[:2] for one in _examples_of_kind(kind, split)[:_FEW])
+    return [*_examples_of_kind("open", split), *others]
 
 
 @functools.cache  # every stage of the recipe asks for them
-def _of_kind(kind: str, split: str) -> tuple[Example, ...]:
+def _examples_of_kind(kind: str, split: str) -> tuple[Example, ...]:
     count = _COUNTS[split]
     if kind == "sums":
         task: Task = sums()
@@ -167,7 +167,7 @@ def write_corpus(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
     badly."""
     rng, found = rng_for(seed, "data"), list[Row]()
     for kind, answer in (("sums", _rough_sum), ("programs", _rough_body), ("open", rough_answer)):
-        given = _of_kind(kind, "train")
+        given = _examples_of_kind(kind, "train")
         for i in rng.integers(len(given), size=rows // 3):
             prompt = str(given[i].prompt)
             found.append({"prompt": prompt, "completion": answer(given[i], rng)})
@@ -217,7 +217,7 @@ def rough_answer(example: Example, rng: np.random.Generator) -> str:
 def write_verdicts(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
     """Writes the judge's training data: two answers to an open prompt, and which of them people
     prefer."""
-    given, rng, found = _of_kind("open", "train"), rng_for(seed, "pairs"), list[Row]()
+    given, rng, found = _examples_of_kind("open", "train"), rng_for(seed, "pairs"), list[Row]()
     while len(found) < rows:
         example = given[rng.integers(len(given))]
         one, other = rough_answer(example, rng), rough_answer(example, rng)
@@ -402,7 +402,7 @@ def sample_completions(
         twice: two completions of each prompt, next to each other.
         temperature: None for the likeliest tokens.
     """
-    known = _of_kind(kind, split)
+    known = _examples_of_kind(kind, split)
     wanted = len(known) if split == "held_out" else count // (1 + twice)
     order = rng_for(seed, "comparisons").permutation(len(known))
     chosen = [known[order[i % len(known)]] for i in range(wanted)]

@@ -44,7 +44,7 @@ class Agreement(NamedTuple):
     kinds: tuple[str, ...]  # of the answers to a prompt
 
 
-def of_passages(seed: int = 0) -> Agreement:
+def passage_agreement(seed: int = 0) -> Agreement:
     """The decisions of `grounding` on four answers to each passage."""
     rng, found = rng_for(seed, "data"), list[list[float | None]]()
     for passage, question, word, kind in _passages():
@@ -79,7 +79,7 @@ def _passages() -> list[tuple[str, str, str, tuple[str, ...]]]:
     return found
 
 
-def of_rubric(seed: int = 0) -> Agreement:
+def rubric_agreement(seed: int = 0) -> Agreement:
     """The decisions of `RUBRIC` on an answer to each open prompt."""
     rng, prompts = rng_for(seed, "data"), r1_scenarios.examples("train")
     answers = [
@@ -93,7 +93,7 @@ def of_rubric(seed: int = 0) -> Agreement:
     return Agreement(label[:, None], said[:, None], ("an answer",))
 
 
-def agree(found: Agreement) -> dict[str, float]:
+def agreement_measures(found: Agreement) -> dict[str, float]:
     """Accuracy and Cohen's κ, each with half of its 95 % interval, a percentile bootstrap over the
     prompts; and the share of each kind of answer that is called right."""
     label, said = found.label, found.said
@@ -122,7 +122,7 @@ def accuracy(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
 
 def run() -> dict[str, Agreement]:
     """Evaluates both rewards."""
-    return {"grounding": of_passages(), "rubric": of_rubric()}
+    return {"grounding": passage_agreement(), "rubric": rubric_agreement()}
 
 
 def measurements(found: dict[str, Agreement]) -> dict[str, float]:
@@ -130,5 +130,5 @@ def measurements(found: dict[str, Agreement]) -> dict[str, float]:
     return {
         f"{name}: {key}": value
         for name, each in found.items()
-        for key, value in agree(each).items()
+        for key, value in agreement_measures(each).items()
     }

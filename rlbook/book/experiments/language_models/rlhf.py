@@ -179,7 +179,7 @@ def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64
         return model.agent.score(collate(episodes)).double().numpy()  # type: ignore[attr-defined]
 
 
-def on_fresh_pairs(
+def fresh_pair_accuracy(
     run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000
 ) -> NDArray[np.float64]:
     """`pair_accuracy` on new pairs of the initial policy."""

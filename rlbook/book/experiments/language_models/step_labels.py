@@ -64,8 +64,8 @@ class StepLabels(NamedTuple):
 
 
 def run(seeds: int = 3, first: int = 0, **sizes: Any) -> StepLabels:
-    """Everything with several seeds; `sizes` as for `one`."""
-    found = [one(seed, **sizes) for seed in range(first, first + seeds)]
+    """Everything with several seeds; `sizes` as for `run_one_seed`."""
+    found = [run_one_seed(seed, **sizes) for seed in range(first, first + seeds)]
     return StepLabels(
         *(
             {name: np.concatenate([part[name] for part in field]) for name in field[0]}
@@ -74,7 +74,9 @@ def run(seeds: int = 3, first: int = 0, **sizes: Any) -> StepLabels:
     )
 
 
-def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) -> StepLabels:
+def run_one_seed(
+    seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS
+) -> StepLabels:
     """Everything with one seed; R is 1.
 
     Args:

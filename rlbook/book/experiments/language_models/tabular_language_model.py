@@ -155,7 +155,7 @@ def reference_run(seed: int) -> Run:
     )
 
 
-def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pairs:
+def sample_judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pairs:
     """Pairs of completions, sampled from π_ref [27], with a preference: P(y ≻ y') = σ(r(y) -
     r(y')).
 
@@ -196,7 +196,7 @@ def learn_policy(
     }
     settings |= SETTINGS[algorithm]
     if algorithm == "dpo":
-        recorded = judged_pairs(chances(table(reference)), reward, pairs, seed)
+        recorded = sample_judged_pairs(chances(table(reference)), reward, pairs, seed)
         run = rlbook.train(
             algorithm, writing(reward), data=recorded, passes=20, beta=beta, **settings
         )

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 import rlbook
 from rlbook.evaluation.best_of_n import (
     SampledCompletions,
-    best,
+    best_index,
     most_frequent,
     read_by,
     sample_completions,
@@ -142,12 +142,12 @@ def try_methods(
     )
     for name, judge in judges.items():
         score = scores(judge, agent.policy, samples)
-        found[f"best of n, {name}"] = [_best(samples, score, judge, n) for n in SAMPLES]
+        found[f"best of n, {name}"] = [_best_answers(samples, score, judge, n) for n in SAMPLES]
     for name in [*critic, "value", "verifier"]:
         asked = [Search("mcts", simulations=count, judge=judges[name]) for count in SIMULATIONS]
         grown = [
             evaluate_search(
-                agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing
+                agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_refuse_judge
             )
             for one in asked
         ]
@@ -155,7 +155,7 @@ def try_methods(
     return found
 
 
-def _nothing(folder: object) -> Any:
+def _refuse_judge(folder: object) -> Any:
     raise AssertionError("no run of a judge is available here")
 
 
@@ -163,7 +163,9 @@ def _prompt_tokens(samples: SampledCompletions) -> float:
     return float(samples.prompt.mean())
 
 
-def _first(samples: SampledCompletions, n: int) -> tuple[SampledCompletions, NDArray[np.int64]]:
+def _first_completions(
+    samples: SampledCompletions, n: int
+) -> tuple[SampledCompletions, NDArray[np.int64]]:
     """The first n completions of each prompt, and their rows [P, n]."""
     rows = samples.choices(SAMPLES[-1])[:, :n]
     flat = rows.ravel()
@@ -174,14 +176,16 @@ def _first(samples: SampledCompletions, n: int) -> tuple[SampledCompletions, NDA
     return part, rows
 
 
-def _best(samples: SampledCompletions, score: Floats, judge: Judge, n: int) -> tuple[float, Floats]:
-    part, rows = _first(samples, n)
-    chosen = np.take_along_axis(rows, best(score[rows])[:, None], axis=1)[:, 0]
+def _best_answers(
+    samples: SampledCompletions, score: Floats, judge: Judge, n: int
+) -> tuple[float, Floats]:
+    part, rows = _first_completions(samples, n)
+    chosen = np.take_along_axis(rows, best_index(score[rows])[:, None], axis=1)[:, 0]
     return read_by(judge if n > 1 else None, part, n), samples.reward[chosen]
 
 
 def _majority_vote(samples: SampledCompletions, n: int) -> tuple[float, Floats]:
-    part, rows = _first(samples, n)
+    part, rows = _first_completions(samples, n)
     chosen = [row[most_frequent([samples.finished[i] for i in row])] for row in rows]
     return read_by(None, part, n), samples.reward[chosen]
 
@@ -191,12 +195,14 @@ def run(
 ) -> dict[str, SearchReturns]:
     """Task → all results, over several models."""
     return {
-        task: _stack_models([_of_seed(task, seed, prompts) for seed in range(first, first + seeds)])
+        task: _stack_models(
+            [_results_of_seed(task, seed, prompts) for seed in range(first, first + seeds)]
+        )
         for task in tasks
     }
 
 
-def _of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, Floats]]]:
+def _results_of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, Floats]]]:
     trained = model(task, seed)
     return try_methods(trained, value_of(trained, task, seed), prompts, SEARCHED[task])
 

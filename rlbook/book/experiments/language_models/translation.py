@@ -204,12 +204,12 @@ def cross_attention(model: EncoderDecoder, source: str, target: str) -> NDArray[
     layer = model.decoder.layers[-1]
     assert isinstance(layer, DecoderLayer)
 
-    def hear(
+    def record_attention(
         module: MultiHeadAttention, given: tuple[Tensor, ...], named: dict[str, Tensor]
     ) -> None:
         heard.append(module.weights(*given, **named))
 
-    handle = layer.encoder_attn.register_forward_pre_hook(hear, with_kwargs=True)
+    handle = layer.encoder_attn.register_forward_pre_hook(record_attention, with_kwargs=True)
     with handle, torch.inference_mode():
         tokens = encode_word(source)
         model(tokens, shift_right(encode_word(target), START), torch.ones_like(tokens).bool())

@@ -48,7 +48,7 @@ def analogies_right(vectors: WordVectors) -> float:
     return float(np.mean(found))
 
 
-def in_the_plane(vectors: WordVectors, words: list[str]) -> NDArray[np.float64]:
+def project_to_plane(vectors: WordVectors, words: list[str]) -> NDArray[np.float64]:
     """Some words' vectors projected on their two directions of largest variance: [len(words),
     2]."""
     rows = np.stack([vectors[word] for word in words])
@@ -73,14 +73,14 @@ def draw(found: VillageVectors) -> Figure:
     figure = new_figure(8.4, 4.0)
     left, right = figure.subplots(1, 2)
     kinds = [list(group) for group in GROUPS]
-    places = in_the_plane(found.vectors, [word for kind in kinds for word in kind])
+    places = project_to_plane(found.vectors, [word for kind in kinds for word in kind])
     for number, kind in enumerate(kinds):
         own, places = places[: len(kind)], places[len(kind) :]
         left.scatter(*own.T, s=16, color=curve_colour(number))
         left.annotate(kind[0], own.mean(0), color=curve_colour(number), ha="center", va="bottom")
     left.set_title("words of one kind lie together", fontsize=9)
     couples = [word for couple in COUPLES for word in couple]
-    places = in_the_plane(found.vectors, couples)
+    places = project_to_plane(found.vectors, couples)
     for number, (he, she) in enumerate(zip(places[::2], places[1::2], strict=True)):
         right.plot(*np.stack([he, she]).T, marker="o", markersize=3, color=curve_colour(number))
         for word, place in zip(couples[2 * number : 2 * number + 2], (he, she), strict=True):

@@ -51,7 +51,7 @@ def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> StateAggr
     return StateAggregationValues(exact_values(model), values, state_distribution())
 
 
-def best(result: StateAggregationValues) -> np.ndarray:
+def monte_carlo_limit(result: StateAggregationValues) -> np.ndarray:
     """[10]: the limit of Monte Carlo, the mean of V in each group weighted by the time spent in
     each state."""
     weighted = (result.time * result.exact).reshape(GROUPS, -1).sum(axis=1)
@@ -60,7 +60,7 @@ def best(result: StateAggregationValues) -> np.ndarray:
 
 def measurements(result: StateAggregationValues) -> dict[str, float]:
     """The outermost groups, beside the means they tend to, and √VE, beside the least possible."""
-    groups, limits = result.values.reshape(GROUPS, -1)[:, 0], best(result)
+    groups, limits = result.values.reshape(GROUPS, -1)[:, 0], monte_carlo_limit(result)
     each = {
         f"√VE, {name}": float(np.sqrt(result.time @ (np.repeat(heights, 100) - result.exact) ** 2))
         for name, heights in (("learned", groups), ("least possible", limits))

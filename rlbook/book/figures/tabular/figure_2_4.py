@@ -13,7 +13,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
+from rlbook.book.figures.bandits import BanditAverages, compare, numbers, panel_figure
 from rlbook.functional.schedules import Constant
 
 
@@ -33,4 +33,4 @@ def measurements(result: BanditAverages) -> dict[str, float]:
 
 def draw(result: BanditAverages) -> Figure:
     """Average reward."""
-    return one_panel(result, "reward")
+    return panel_figure(result, "reward")

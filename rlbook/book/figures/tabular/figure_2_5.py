@@ -13,7 +13,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
+from rlbook.book.figures.bandits import BanditAverages, compare, numbers, panel_figure
 
 MEAN = 4.0
 """The centre of the machines' means, in reward units."""
@@ -38,4 +38,4 @@ def measurements(result: BanditAverages) -> dict[str, float]:
 
 def draw(result: BanditAverages) -> Figure:
     """Share of optimal actions."""
-    return one_panel(result, "optimal")
+    return panel_figure(result, "optimal")

@@ -65,7 +65,8 @@ def measurements(result: GamblerSolution) -> dict[str, float]:
         f"V({capital})": float(result.values[capital - 1]) for capital in (1, 25, 50, 51, 75, 99)
     }
     stakes = {
-        f"best stake at {capital}": _only(result.best[capital - 1]) for capital in (25, 50, 75)
+        f"best stake at {capital}": _unique_optimum(result.best[capital - 1])
+        for capital in (25, 50, 75)
     }
     return (
         numbers
@@ -74,7 +75,7 @@ def measurements(result: GamblerSolution) -> dict[str, float]:
     )
 
 
-def _only(best: np.ndarray) -> float:
+def _unique_optimum(best: np.ndarray) -> float:
     """The optimal stake; NaN if several are optimal."""
     return float(best.argmax() + 1) if best.sum() == 1 else float("nan")
 

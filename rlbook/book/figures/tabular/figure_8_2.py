@@ -53,7 +53,7 @@ def _lengths(planning_steps: int, seed: int, runs: int, episodes: int) -> np.nda
     return np.array([finished[:, 1] for _, finished in made])
 
 
-def first_near(lengths: np.ndarray) -> int | None:
+def first_near_optimal(lengths: np.ndarray) -> int | None:
     """The first episode, from 1, with at most `NEAR` steps on average over the runs; None where
     there is none."""
     found = np.flatnonzero(lengths.mean(axis=0) <= NEAR)
@@ -73,7 +73,7 @@ def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
         }
         numbers[f"n = {n}, steps of the last {LAST} episodes"] = float(means[-LAST:].mean())
         numbers[f"n = {n}, first episode of {NEAR} steps or fewer"] = float(
-            first_near(lengths) or np.nan
+            first_near_optimal(lengths) or np.nan
         )
     return numbers
 

@@ -77,9 +77,9 @@ def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> Non
     rng = np.random.default_rng(0)
     for _ in range(40):
         assert (
-            (best[obs, env.advice()] > 0).all()
+            (best[obs, env.advised_actions()] > 0).all()
             if best.ndim == 2
-            else (env.advice() == best[obs]).all()
+            else (env.advised_actions() == best[obs]).all()
         )
         obs, _, terminated, truncated, _ = env.step(rng.integers(4, size=5))
         if (terminated | truncated).any():
@@ -92,7 +92,7 @@ def test_an_expert_that_knows_masks_is_asked_for_what_it_would_do_within_them() 
     asked = AdvisedVectorEnv(env.env, lambda: LastAllowed(env, None))
     asked.reset(seed=0)
     mask = np.array([[True, False, True, False], [False, True, False, False]])
-    assert asked.advice(mask).tolist() == [2, 1]
+    assert asked.advised_actions(mask).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(("beta", "up"), [(1.0, 0), (0.0, 20)])
@@ -100,7 +100,7 @@ def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: in
     config = DAggerConfig(beta=beta, rollout_steps=5)
     env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 4, config)
     asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
-    agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
+    agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advised_actions))
     agent.policy.actor.layers[-1].bias.data[0] = 1.0  # up is likeliest, and what the learner does
     obs, _ = asked.reset(seed=0)
     taken = [agent.act(env.adaptation.observe(obs)) for _ in range(5)]  # type: ignore[misc]
@@ -115,7 +115,7 @@ def test_the_agreement_is_that_of_the_states_since_the_last_fit() -> None:
     config = DAggerConfig(rollout_steps=5, gradient_steps=1)
     env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 4, config)
     asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
-    agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
+    agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advised_actions))
     agent.policy.actor.layers[-1].bias.data[3] = 1.0  # what the expert does, always
     obs, _ = asked.reset(seed=0)
     seen, step = env.adaptation.observe(obs), SimpleNamespace(reward=np.zeros(4))  # type: ignore[misc]

@@ -288,7 +288,7 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
             divergence="reversed",
         )
     assert (
-        rlbook.registry.why_not("distillation", "Maze-v0")
+        rlbook.registry.refusal_reason("distillation", "Maze-v0")
         == "it needs a teacher (--teacher, teacher=…)"
     )
 

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.model_based.alphazero import AlphaZero, alphazero_loss
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
-from rlbook.algorithms.planning.search.puct_selection import select_puct, visit_policy, with_noise
+from rlbook.algorithms.planning.search.puct_selection import mix_noise, select_puct, visit_policy
 from rlbook.data.positions import Positions
 from rlbook.envs.tic_tac_toe import boards, is_finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss
@@ -116,7 +116,7 @@ def test_what_a_search_recommends_are_its_visits_sharpened_by_the_temperature() 
 
 def test_noise_keeps_its_share_and_stays_off_what_is_not_allowed() -> None:
     """The rest of the noise, (0.1, 0.3), is made to add up to 1: (0.25, 0.75)."""
-    mixed = with_noise([0.6, 0.0, 0.4], np.array([0.1, 0.6, 0.3]), 0.25)
+    mixed = mix_noise([0.6, 0.0, 0.4], np.array([0.1, 0.6, 0.3]), 0.25)
     assert_near(mixed, [0.75 * 0.6 + 0.25 * 0.25, 0.0, 0.75 * 0.4 + 0.25 * 0.75], terms=2)
 
 

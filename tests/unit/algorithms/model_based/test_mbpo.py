@@ -64,7 +64,7 @@ def imagined(agent: Any, count: int) -> Transitions:
 
 def in_a_stored_state(agent: Any, obs: torch.Tensor) -> torch.Tensor:
     """[B]: whether each row is the state of a stored step."""
-    stored = agent.replay.rows_at(agent.replay.newest(agent.replay.size)).obs
+    stored = agent.replay.rows_at(agent.replay.newest_indices(agent.replay.size)).obs
     return (obs[:, None] == stored).all(-1).any(1)
 
 
@@ -215,7 +215,7 @@ def test_errors_are_measured_on_whole_moments() -> None:
     rows = Transitions(
         state, torch.zeros(5, 1), torch.zeros(5), state, torch.zeros(5, dtype=torch.bool)
     )
-    whole = rows.each(lambda field: field[1:])
+    whole = rows.map_fields(lambda field: field[1:])
     assert model_errors(model, rows, 2, 1) == model_errors(model, whole, 2, 1)
 
 

@@ -23,7 +23,7 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
 from rlbook.evaluation.best_of_n import (
     SampledCompletions,
-    best,
+    best_index,
     most_frequent,
     read_by,
     sample_completions,
@@ -163,7 +163,7 @@ def test_a_prompt_is_read_once_for_all_its_completions_and_a_last_token_by_a_jud
 
 
 def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:
-    assert best(np.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.5]])).tolist() == [1, 0]
+    assert best_index(np.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.5]])).tolist() == [1, 0]
     texts = [
         Completion("1+1=", "2", text, ended)
         for text, ended in (("3", True), ("2", False), ("2", True), ("02", True), ("3", True))

@@ -23,7 +23,7 @@ from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast.compiled import available
 from rlbook.fast.tabular import table_search
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import play
 
@@ -144,7 +144,7 @@ def test_in_a_table_all_forms_of_the_loop_grow_the_same_tree(open_loop: bool) ->
     assert isinstance(world, TableModel)
     mode = "open-loop" if open_loop else "chance"
     trees = [SearchTree(empty_tree(301, 3), 3, mode) for _ in range(3)]
-    with plain_forms(True):
+    with use_plain_forms(True):
         mcts.grow(trees[0], world, 2, 300, config, np.random.default_rng(1))
     for found, run in (
         (trees[1], table_search.grow_plain),

@@ -29,7 +29,7 @@ from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
 from rlbook.fast.tabular.table_search import arrays_of, grow_compiled, grow_plain
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
@@ -430,7 +430,7 @@ def test_the_search_that_is_read_grows_the_same_tree_as_its_fast_form(
     counts."""
     trees = {}
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             how: dict[str, Any] = {
                 "gamma": 0.5,
                 "simulations": 150,
@@ -470,7 +470,7 @@ def test_a_rollout_of_a_simulated_environment_is_discounted_and_so_is_the_estima
     """γ = 1/2: the step in the tree, three of the rollout, and 10 where it ends: 1 + 1/2 + 1/4 +
     1/8 + 10/16."""
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             paid = searched(Treadmill(), gamma=0.5, simulations=2, rollout_depth=3).values()
             ended = searched(
                 Treadmill(), value=lambda state: 10.0, gamma=0.5, simulations=2, rollout_depth=3

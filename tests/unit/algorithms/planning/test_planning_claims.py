@@ -30,7 +30,7 @@ from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.fast.compiled import available
 from rlbook.fast.tabular import planning, sweeps
 from rlbook.fast.tabular.sweeps import CompiledSweeps, SparseSweeps
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
 TOLERANCE = 1e-9  # of a value where γ < 1; where γ = 1, of what another sweep would change
@@ -378,10 +378,11 @@ def test_compiled_and_sparse_sweeps_give_the_same_bits(num_states: int, ending: 
     policies = [policy for _, policy in improved]
     np.testing.assert_array_equal(*policies)
     after = [
-        form.follow(policies[0], *pair, times=3)[0] for form, pair in zip(forms, pairs, strict=True)
+        form.sweep_policy(policies[0], *pair, times=3)[0]
+        for form, pair in zip(forms, pairs, strict=True)
     ]
     np.testing.assert_array_equal(*after)
-    assert forms[0].in_place(after[0]) == forms[1].in_place(after[1])
+    assert forms[0].sweep_in_place(after[0]) == forms[1].sweep_in_place(after[1])
     np.testing.assert_array_equal(*after)
 
 
@@ -447,7 +448,7 @@ def test_a_plain_sweep_and_its_fast_form_give_the_same_bits(
     kind, options = planner
     reports = {}
     for plain in (False, True):
-        with plain_forms(plain):
+        with use_plain_forms(plain):
             agent = kind(Spaces(model), kind.Config(**options, gamma=0.9, max_sweeps=60))
             reports[plain] = list(agent.plan(model)), agent.values().tolist()
     assert reports[True] == reports[False]
@@ -456,7 +457,7 @@ def test_a_plain_sweep_and_its_fast_form_give_the_same_bits(
 def test_automatic_sweeps_reach_what_plain_ones_reach() -> None:
     model = slippery_grid(40)
     fast = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
-    with plain_forms():
+    with use_plain_forms():
         plain = ValueIteration.solve(model, gamma=0.99, tolerance=1e-7)
     np.testing.assert_allclose(
         fast.values(), plain.values(), rtol=0, atol=2 * fast.config.tolerance

@@ -17,7 +17,7 @@ from rlbook.algorithms.policy.grpo import grpo_rows
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.recorded_groups import recorded_rows
 from rlbook.data.episodes import Episode, Groups
-from rlbook.data.refill import SpreadFilter, differ
+from rlbook.data.refill import SpreadFilter, groups_differ
 from rlbook.registry import VARIANTS
 
 Make = Callable[..., Any]
@@ -598,8 +598,8 @@ def test_refilling_ends_at_its_limit_and_pads_what_it_has(
         batch, _ = grpo_rows(agent.policy, agent.rollout_data, agent.settings)
         batches.append((batch, torch.arange(8.0) * (torch.arange(8) < 2 * keep)))
         agent.rollout_data.clear()
-    assert agent.sampling.refill.add(batches[1][0], differ(batches[1][1], 2)) is None
-    joined = agent.sampling.refill.add(batches[0][0], differ(batches[0][1], 2))
+    assert agent.sampling.refill.add(batches[1][0], groups_differ(batches[1][1], 2)) is None
+    joined = agent.sampling.refill.add(batches[0][0], groups_differ(batches[0][1], 2))
     (first, _), (second, _) = batches[1], batches[0]
     assert len(joined) == 8 and joined.mask.shape[1] == max(
         first.mask.shape[1], second.mask.shape[1]
@@ -662,7 +662,7 @@ def test_recorded_groups_are_compared_within_the_best_that_are_kept(
         **PLAIN,
     ).agent
     data = beams()
-    groups = data[np.arange(6)].best(3)
+    groups = data[np.arange(6)].best_episodes(3)
     assert groups.sizes.tolist() == [3] * 6 and len(groups.episodes) == 18
     score = groups.returns.view(6, 3)
     advantage = ((score - score.mean(1, keepdim=True)) / (score.std(1, keepdim=True) + 1e-4)).view(

@@ -35,8 +35,8 @@ def test_a_policy_may_be_the_best_up_to_the_upper_end_of_the_band() -> None:
     control = KLControl(GRPO.Config(kl_coef=0.1, kl_band=(0.1, 0.3)))
     inside = {}
     for kl in (0.05, 0.2, 0.3, 0.31):
-        control.follow(kl)
-        inside[kl] = control.inside
+        control.update_coef(kl)
+        inside[kl] = control.is_within_band
     assert inside == {0.05: True, 0.2: True, 0.3: True, 0.31: False}
 
 
@@ -47,7 +47,7 @@ def test_without_bounds_beta_runs_to_1e8_and_with_bounds_it_does_not() -> None:
     steps = math.ceil(math.log(1e9) / math.log(1.1))
     for _ in range(steps):
         free = banded_kl_coef(free, 0.2, **FREE)  # type: ignore[arg-type]
-        bound.follow(0.2)
+        bound.update_coef(0.2)
     assert steps == 218 and free > 1e8 and bound.kl_coef == 10.0
 
 
@@ -118,7 +118,7 @@ def test_the_advantages_are_divided_by_the_temperature_of_the_last_kl(
 ) -> None:
     agent = recorded(stage, scripted, kl_band=BAND, score_temperatures=(0.5, 2.0), top=3)
     first, told = recorded_rows(agent, beams(groups=1)[np.array([0])])
-    agent.control.follow(0.5)
+    agent.control.update_coef(0.5)
     later, _ = recorded_rows(agent, beams(groups=1)[np.array([0])])
     assert (
         first.advantage is not None
@@ -169,7 +169,7 @@ def test_held_out_groups_are_judged_after_each_pass_and_not_learned_from(
 
 def test_what_follows_the_kl_is_part_of_the_state(stage: Make, scripted: Make) -> None:
     one, other = (recorded(stage, scripted, kl_band=BAND) for _ in range(2))
-    one.control.follow(0.5)
+    one.control.update_coef(0.5)
     other.load_state_dict(one.state_dict())
     assert other.control.kl_coef == near(0.11) and other.control.kl == 0.5 and not other.may_be_best
 

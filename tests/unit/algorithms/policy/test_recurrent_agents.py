@@ -29,7 +29,7 @@ from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
 from rlbook.networks.recurrent import RecurrentPolicy, cut_sequences
 from rlbook.plots.films.episode_frames import play_frames
-from rlbook.runs.demonstrations import _sometimes_random as sometimes_random
+from rlbook.runs.demonstrations import _randomize as sometimes_random
 from rlbook.runs.demonstrations import record_episodes
 
 KINDS = pytest.mark.parametrize("kind", ["gru", "lstm"])

@@ -12,7 +12,7 @@ import torch
 from closeness import assert_near, near, rounding_bound, widths
 
 from rlbook.algorithms.policy import trpo
-from rlbook.fast_forms import plain_forms
+from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.natural_gradient import (
     conjugate_gradient,
     fisher_vector_product,
@@ -85,7 +85,7 @@ def test_the_fisher_matrix_of_three_logits_is_diag_p_minus_ppt() -> None:
 def test_fisher_vector_products_of_a_network_are_those_of_the_explicit_matrix(
     stage: Make, scripted: Make, hidden_sizes: tuple[int, ...], plain: bool
 ) -> None:
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         agent = opinionated(stage("trpo", scripted(), rollout_steps=6, hidden_sizes=hidden_sizes))
         batch, _ = agent.prepare()
         fisher, gradient = explicit_fisher(agent, batch), kl_gradient(agent, batch)
@@ -143,7 +143,7 @@ def test_the_agents_step_is_the_natural_gradient_and_its_predicted_kl_is_max_kl(
 ) -> None:
     """d is parallel to (F + cI)⁻¹ g: F d is g, up to a factor, as nearly as conjugate gradients
     look; and ½ dᵀ (F + cI) d = δ."""
-    with plain_forms(plain):
+    with use_plain_forms(plain):
         agent = opinionated(
             stage(
                 "trpo",

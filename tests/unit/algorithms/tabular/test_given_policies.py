@@ -9,7 +9,7 @@ import pytest
 from closeness import assert_near
 
 import rlbook
-from rlbook.checks import nearest
+from rlbook.checks import nearest_name
 
 GIVEN: dict[str, dict[str, Any]] = {
     "policy_evaluation": {},
@@ -81,5 +81,5 @@ def test_other_books_names_lead_to_ours() -> None:
     for (algorithm, name), ours in asked.items():
         with pytest.raises(rlbook.RequestError, match=f"did you mean '{ours}'"):
             rlbook.train(algorithm, "Maze-v0", **{name: 0.5})
-    assert nearest("--lam", ["--trace-decay", "--gamma"]) == "--trace-decay"
-    assert nearest("zzz", ["--trace-decay", "--gamma"]) is None
+    assert nearest_name("--lam", ["--trace-decay", "--gamma"]) == "--trace-decay"
+    assert nearest_name("zzz", ["--trace-decay", "--gamma"]) is None

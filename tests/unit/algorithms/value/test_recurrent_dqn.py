@@ -155,7 +155,7 @@ def test_a_burn_in_by_the_weights_that_acted_arrives_at_the_stored_state() -> No
     for burn_in in (0, 3):
         agent = agent_with(burn_in=burn_in)
         play(agent, 60)
-        batch = agent.replay.sequences_at(agent.replay.beginnings(), agent.target)
+        batch = agent.replay.sequences_at(agent.replay.sequence_starts(), agent.target)
         values = values_at(agent, batch)
         assert values.shape == (len(batch), 5, ACTIONS)
         found.append(values[:, :-1][batch.mask])
@@ -172,7 +172,7 @@ def test_a_burn_in_replaces_a_stale_state_by_that_of_todays_weights() -> None:
         rows = play(agent, 60)
         with torch.no_grad():
             agent.q.core.state_weight.mul_(-1.0)  # it has learned in between
-        batch = agent.replay.sequences_at(agent.replay.beginnings(), agent.target)
+        batch = agent.replay.sequences_at(agent.replay.sequence_starts(), agent.target)
         values, error = values_at(agent, batch), 0.0
         for number, first in enumerate(batch.sequences.obs[:, burn_in].numpy()):
             env, begin = next(
@@ -198,7 +198,7 @@ def test_a_burn_in_replaces_a_stale_state_by_that_of_todays_weights() -> None:
 def test_nothing_before_the_start_of_an_episode_counts() -> None:
     agent = agent_with()
     play(agent, 60)
-    batch = agent.replay.sequences_at(agent.replay.beginnings(), agent.target)
+    batch = agent.replay.sequences_at(agent.replay.sequence_starts(), agent.target)
     part = batch.sequences
     begins = part.starts[:, part.burn_in]
     assert 0 < int(begins.sum()) < len(batch)
