@@ -511,7 +511,7 @@ class Agent(metaclass=AgentType):
         """
         from rlbook.envs.space_batches import is_batch
 
-        observation, action_mask = self._without_mask(observation, action_mask)
+        observation, action_mask = self._split_mask(observation, action_mask)
         memory = self.new_memory()
         if memory is None or state is NO_STATE:
             if memory is not None:
@@ -606,7 +606,7 @@ class Agent(metaclass=AgentType):
             raise ValueError(f"{name} was made without an environment; call act instead of predict")
         return shown, self._action_space
 
-    def _without_mask(
+    def _split_mask(
         self, observation: Elements, action_mask: NDArray[np.bool_] | None
     ) -> tuple[Elements, NDArray[np.bool_] | None]:
         """What the agent sees of an observation that holds an action mask, and that mask, unless

@@ -39,7 +39,7 @@ class DataSet(ABC, Generic[Batch_]):
         self._held_out = 0  # rows that no pass has
         self._kept: Rows | None = None  # those that a pass has; None: all
 
-    def before_first_pass(self) -> Self:
+    def fresh_copy(self) -> Self:
         """The same rows for another run: no pass has begun, and none are held out."""
         other = copy.copy(self)
         DataSet.__init__(other, self._digest)

@@ -217,7 +217,7 @@ class SequenceReplay(ReplayBuffer):
             *self._n_step(rows, mask),
             mask=mask.to(self.device),
             weight=(mask * (len(mask) / mask.sum())).to(self.device),
-            next_q=_without_gradient(successors, sequences),
+            next_q=_compute_without_gradient(successors, sequences),
             action_mask=self._masks(rows, after),
         )
 
@@ -283,6 +283,8 @@ class SequenceReplay(ReplayBuffer):
         )
 
 
-def _without_gradient(successors: Callable[[Sequences], Tensor], sequences: Sequences) -> Tensor:
+def _compute_without_gradient(
+    successors: Callable[[Sequences], Tensor], sequences: Sequences
+) -> Tensor:
     with torch.no_grad():
         return successors(sequences)

@@ -338,12 +338,12 @@ def _whole_numbers(
             return
         array = np.asarray(obs)
         if array.dtype.kind not in "iub" or array.shape[axes:] != shape or array.ndim < axes:
-            raise outside_space_error(obs, space)
+            raise space_error(obs, space)
         above = array.astype(np.int64, copy=False)
         if not none:
             above = above - start
         if np.count_nonzero(above.view(np.uint64) >= count):  # a negative number becomes a huge one
-            raise outside_space_error(array[(above < 0) | (above >= count)].flat[0], space)
+            raise space_error(array[(above < 0) | (above >= count)].flat[0], space)
 
     count = count.astype(np.uint64)
     return check
@@ -420,7 +420,7 @@ def _excursion(
     if not wrong.any():
         return ""
     if not real and array.dtype != space.dtype:
-        raise outside_space_error(array[wrong].flat[0], space)
+        raise space_error(array[wrong].flat[0], space)
     place = tuple(np.argwhere(wrong)[0].tolist())
     inner = place[len(place) - len(space.shape) :]
     bounds = f"{float(space.low[inner]):g} and {float(space.high[inner]):g}"
@@ -441,7 +441,7 @@ def _parts(
 
     def check(obs: object) -> None:
         if not isinstance(obs, Mapping if named else tuple) or len(obs) != len(checks):
-            raise outside_space_error(obs, space)
+            raise space_error(obs, space)
         for key, part in checks:
             if isinstance(obs, Mapping) and key not in obs:
                 raise BadAnswer(f"the observation has no key {key!r}")
@@ -450,7 +450,7 @@ def _parts(
     return check
 
 
-def outside_space_error(obs: object, space: spaces.Space) -> BadAnswer:
+def space_error(obs: object, space: spaces.Space) -> BadAnswer:
     """The error for an observation outside its space."""
     shown = shorten(obs.item() if isinstance(obs, np.generic) else obs)
     return BadAnswer(f"the observation {shown} is outside {_space_name(space)}")

@@ -482,7 +482,7 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     if isinstance(data, str | Path | TextFile):
         data = load_data(data, env, kinds=kinds)
     elif isinstance(data, DataSet):
-        data = data.before_first_pass()  # another run may learn from it, too
+        data = data.fresh_copy()  # another run may learn from it, too
     elif data is None:
         made.check_makeable(request, env, parts)
     if data is None and "Steps" in kinds:

@@ -164,6 +164,16 @@ IRREGULAR = frozenset(
     " alone alike likely same other rest together of at by per into on below after before under over within without"
     " beyond like up off out apart next".split()
 )
+ALONE = frozenset(  # says nothing without the noun that it belongs to
+    "through inside outside across around above behind beside between here there now then further nothing none"
+    " nobody early latest newest oldest nearest longest shortest worst smallest most least many few several each either"
+    " both only once again real right wrong ordinary short long active fresh typeable affordable repeatable readable"
+    " unanimous tell drew".split()
+)
+BEGINNINGS = frozenset(  # of a phrase, not of a name: `of_rows`, `in_numbers`, `why_not`
+    "of in by at through inside outside within behind around between beyond beside under about after before"
+    " where why what how".split()
+)
 NO_PARTICIPLES = frozenset(
     "flatten shorten whiten seed unseed reseed feed need speed embed exceed proceed token open"
     " listen screen green children between when then down".split()
@@ -179,14 +189,21 @@ NAMED_FROM_OUTSIDE = {  # function → why its name stays
     "boxed": "a reward, by its name in --env.reward",
     "tagged": "a reward, by its name in --env.reward",
     "judged": "a reward, by its name in --env.reward",
+    "at_least": "a bound, read in the annotation of a field",
+    "after_cloning": "an exercise, by its name in `rlbook exercise start`",
+    "at_temperature": "an exercise, by its name in `rlbook exercise start`",
+    "where_ipo_stops": "an exercise, by its name in `rlbook exercise start`",
 }
 
 
 def is_bare_participle(name: str) -> bool:
     """Whether a name says only how something is, and neither what a function does nor what it
-    returns: `told`, `whole`, `walks_needed`; not `check_saved`, `counted_model`."""
+    returns: `told`, `whole`, `walks_needed`, `inside`, `of_rows`; not `check_saved`,
+    `counted_model`."""
     words = name.strip("_").split("_")
     last = words[-1]
+    if words[0] in BEGINNINGS or (len(words) == 1 and last in ALONE):
+        return True
     ending = len(last) > 3 and last.endswith(("ed", "en", "wn")) and last not in NO_PARTICIPLES
     if len(words) == 1:
         return ending or last in IRREGULAR

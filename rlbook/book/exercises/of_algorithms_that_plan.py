@@ -19,7 +19,7 @@ def chain(rng: Generator) -> tuple[Array, Array, Array]:
     return P, rng.integers(-2, 3, 3).astype(float), rng.integers(-3, 4, 3).astype(float)
 
 
-def _in_place(P: Array, r: Array, V: Array, order: range) -> Array:
+def _sweep_once(P: Array, r: Array, V: Array, order: range) -> Array:
     V = V.copy()
     for s in order:
         V[s] = r[s] + 0.9 * P[s] @ V
@@ -33,7 +33,7 @@ def _in_place(P: Array, r: Array, V: Array, order: range) -> Array:
         "in place, a state sees what the states before it have just become": lambda P, r, V: (
             r + 0.9 * P @ V
         ),
-        "the states are swept in the order of their numbers": lambda P, r, V: _in_place(
+        "the states are swept in the order of their numbers": lambda P, r, V: _sweep_once(
             P, r, V, range(2, -1, -1)
         ),
     },

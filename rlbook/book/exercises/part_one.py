@@ -284,7 +284,7 @@ def _sweep(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
     return V[:3]
 
 
-def _in_place(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
+def _sweep_in_order(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
     V = np.zeros(3)
     for _ in range(sweeps):
         for s in range(3):
@@ -296,7 +296,7 @@ def _in_place(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
     "planning",
     lambda rng: (*draw_world(rng), 0.9, int(rng.integers(1, 4))),
     {
-        "all states are updated at once: each sweep uses the values from before it": _in_place,
+        "all states are updated at once: each sweep uses the values from before it": _sweep_in_order,
         "the best action counts, and not the mean of all": lambda P, r, gamma, sweeps: _mean_sweeps(
             P, r, gamma, sweeps
         ),

@@ -26,7 +26,7 @@ StopNumbers = tuple[float, float, float, int, int, float, float]
 """The fields of `rlbook.fast.tabular.sweeps.Stop`."""
 
 
-def in_place_sweep(
+def sweep_states_in_place(
     starts: Integers,
     stops: Integers,
     indices: Integers,

@@ -26,11 +26,11 @@ from rlbook.fast.tabular.kernels import (
     compile_kernel,
     evaluate_in_place,
     improve_in_place,
-    in_place_sweep,
     optimal_sweep,
     optimal_sweeps,
     policy_sweep,
     solved_chain,
+    sweep_states_in_place,
 )
 from rlbook.fast.tabular.sparse_product import add_product
 from rlbook.interaction.threads import cores
@@ -174,7 +174,7 @@ class CompiledSweeps(Sweeps):
     def sweep_in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
         return self._extremes(
-            compile_kernel(in_place_sweep)(*self._model, values, *_numbers(0, len(values)))
+            compile_kernel(sweep_states_in_place)(*self._model, values, *_numbers(0, len(values)))
         )
 
     def improve_in_place(self, values: np.ndarray, *, backwards: bool) -> tuple[Extremes, float]:
@@ -335,7 +335,7 @@ class SparseSweeps(Sweeps):
                 self.rewards.reshape(-1),
             )
             self._lists = [column.tolist() for column in columns]
-        kernel: Any = in_place_sweep
+        kernel: Any = sweep_states_in_place
         new = values.tolist()
         extremes = kernel(*self._lists, self.rewards.shape[1], self.gamma, new, 0, len(new))
         values[:] = new

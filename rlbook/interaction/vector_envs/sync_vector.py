@@ -22,7 +22,7 @@ from rlbook.interaction.guards import (
     METRICS,
     BadAnswer,
     number,
-    outside_space_error,
+    space_error,
     unpack_step,
 )
 from rlbook.interaction.observed_masks import observed_keys
@@ -241,7 +241,7 @@ def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> N
     with np.errstate(invalid="ignore"):
         whole[i] = array
     if not np.array_equal(whole[i], array):
-        raise outside_space_error(array[whole[i] != array].flat[0], space)
+        raise space_error(array[whole[i] != array].flat[0], space)
 
 
 def shared_info(

@@ -141,7 +141,7 @@ class _Handlers:
         if not isinstance(folder, str):
             raise BadRequestError("folder must be the path of a folder on the server", "folder")
         try:
-            task = self.engine.between_answers(lambda: self.served.load_weights(folder))
+            task = self.engine.run_between_answers(lambda: self.served.load_weights(folder))
             await asyncio.wrap_future(task)
         except StoppedError as error:
             return error_response(503, str(error), "service_unavailable")

@@ -179,7 +179,7 @@ class Engine:
             self._aborted |= {one for one in sequences if one.finish is None}
             self._changed.notify()
 
-    def between_answers(self, task: Callable[[], Any]) -> Future[Any]:
+    def run_between_answers(self, task: Callable[[], Any]) -> Future[Any]:
         """Runs a function in the engine's thread once the running sequences have ended; the waiting
         ones are generated after it. It is for changing the weights, so that no answer mixes two
         models."""

@@ -78,29 +78,29 @@ def _continuations(beginning: str, numbers: list[int]) -> Iterator[str]:
     depth = before.count("(") - before.count(")")
     if unfinished:
         for number in {one for one in left if str(one).startswith(unfinished)}:
-            yield from _after_number(f"{before}{number}", _remove(left, number), depth)
+            yield from _continue_after_number(f"{before}{number}", _remove(left, number), depth)
     elif before.endswith(")"):
-        yield from _after_number(before, left, depth)
+        yield from _continue_after_number(before, left, depth)
     else:
-        yield from _before_number(before, left, depth)
+        yield from _continue_with_number(before, left, depth)
 
 
-def _before_number(text: str, left: list[int], depth: int) -> Iterator[str]:
+def _continue_with_number(text: str, left: list[int], depth: int) -> Iterator[str]:
     """The continuations with a number next, after as many parentheses as can be necessary."""
     for opened in range(len(left)):
         for number in set(left):
             after = f"{text}{'(' * opened}{number}"
-            yield from _after_number(after, _remove(left, number), depth + opened)
+            yield from _continue_after_number(after, _remove(left, number), depth + opened)
 
 
-def _after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
+def _continue_after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
     """The continuations in which some of the `depth` open parentheses are closed, followed by a
     sign or the end."""
     if not left:
         yield text + ")" * depth
         return
     for closed, sign in product(range(depth + 1), SIGNS):
-        yield from _before_number(f"{text}{')' * closed}{sign}", left, depth - closed)
+        yield from _continue_with_number(f"{text}{')' * closed}{sign}", left, depth - closed)
 
 
 def _remove(numbers: list[int], used: int) -> list[int]:

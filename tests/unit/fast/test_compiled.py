@@ -11,7 +11,7 @@ import pytest
 
 from rlbook.fast import compiled
 from rlbook.fast.compiled import available, can_cache, link_globals
-from rlbook.fast.tabular.kernels import compile_kernel, in_place_sweep
+from rlbook.fast.tabular.kernels import compile_kernel, sweep_states_in_place
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_loops_are_compiled_also_where_no_cache_folder_can_be_written(
     assert not can_cache()
     anew: list[Any] = [compile_kernel, link_globals]
     kernel, linked = (each.__wrapped__ for each in anew)
-    for loop in (kernel(in_place_sweep), linked(in_place_sweep, "compiled")):
+    for loop in (kernel(sweep_states_in_place), linked(sweep_states_in_place, "compiled")):
         assert type(loop._cache).__name__ == "NullCache"
 
 

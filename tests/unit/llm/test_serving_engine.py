@@ -207,11 +207,11 @@ def test_a_task_runs_between_answers_and_its_error_is_handed_on(model: Any) -> N
         made = [Answer("1+1=", max_new_tokens=length, ends=frozenset()) for length in lengths]
         engine.submit([answer.sequence for answer in made])
         assert made[0].started.wait(60)
-        done = engine.between_answers(lambda: [answer.ended.is_set() for answer in made])
+        done = engine.run_between_answers(lambda: [answer.ended.is_set() for answer in made])
         assert done.result(60) == [True, True, False]
         assert made[2].wait().finish == "length"
         with pytest.raises(ZeroDivisionError):
-            engine.between_answers(lambda: 1 // 0).result(60)
+            engine.run_between_answers(lambda: 1 // 0).result(60)
 
 
 def test_stopping_lets_answers_end_and_refuses_others(model: Any) -> None:
@@ -224,7 +224,7 @@ def test_stopping_lets_answers_end_and_refuses_others(model: Any) -> None:
     with pytest.raises(StoppedError):
         engine.submit([Answer("1+1=").sequence])
     with pytest.raises(StoppedError):
-        engine.between_answers(lambda: None)
+        engine.run_between_answers(lambda: None)
 
 
 def test_penalties_and_biases_change_the_logits_as_openai_says(model: Any) -> None:

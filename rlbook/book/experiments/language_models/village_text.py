@@ -145,10 +145,13 @@ def village() -> list[list[str]]:
 def compose(seed: int = SEED, count: int = SENTENCES) -> list[str]:
     """Sentences in small letters, one per line, with spaces between the words."""
     rng = np.random.default_rng(seed)
-    return [_about_people(rng) if rng.random() < 0.65 else _about_things(rng) for _ in range(count)]
+    return [
+        _draw_sentence_on_people(rng) if rng.random() < 0.65 else _draw_sentence_on_things(rng)
+        for _ in range(count)
+    ]
 
 
-def _about_people(rng: np.random.Generator) -> str:
+def _draw_sentence_on_people(rng: np.random.Generator) -> str:
     couple = list(COUPLES)[rng.integers(len(COUPLES))]
     frames, sex = (COUPLES[couple] if rng.random() < 0.5 else GENDER), int(rng.integers(2))
     name = couple[sex]
@@ -159,7 +162,7 @@ def _about_people(rng: np.random.Generator) -> str:
     return frames[rng.integers(len(frames))].format(**words) + " ."
 
 
-def _about_things(rng: np.random.Generator) -> str:
+def _draw_sentence_on_things(rng: np.random.Generator) -> str:
     group = list(GROUPS)[rng.integers(len(GROUPS))]
     frames = GROUPS[group]
     one, two = rng.choice(len(group), 2, replace=False)
