@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -50,24 +50,20 @@ from rlbook.networks.policy import Policy
 
 @torch.no_grad()
 def advantage_rows(
-    policy: Policy,
-    rollout: Rollout,
-    reward: Tensor,
-    *,
-    gamma: float,
-    gae_lambda: float,
-    normalize_advantage: bool,
+    policy: Policy, rollout: Rollout, reward: Tensor, config: Any
 ) -> tuple[Batch, Metrics]:
-    """A full rollout [T, N] as rows with A, the value target, and each row's share of the loss."""
+    """A full rollout [T, N] as rows with A, the value target, and each row's share of the loss.
+
+    Of the config it reads gamma, gae_lambda and normalize_advantage.
+    """
     mask = rollout.tensor("valid")
     ends = rollout.tensor("terminated"), rollout.tensor("truncated")
     value, next_value = policy.values(rollout)
-    advantage = gae(
-        reward, value, next_value, *ends, gamma=gamma, gae_lambda=gae_lambda, valid=mask
-    )
+    discounts = {"gamma": config.gamma, "gae_lambda": config.gae_lambda}
+    advantage = gae(reward, value, next_value, *ends, **discounts, valid=mask)
     target = advantage + value
     metrics = {"explained_variance": explained_variance(advantage, target, mask)}
-    if normalize_advantage:
+    if config.normalize_advantage:
         advantage = normalize(advantage, mask)
     rows = policy.batch(rollout, advantage=advantage, target=target, weight=per_token(mask))
     return rows, metrics
@@ -155,15 +151,7 @@ class A2C(ActorCriticAgent):
         return rmsprop(groups, rate, eps=self.config.adam_eps, warmup_steps=self.warmup_steps)
 
     def prepare(self) -> tuple[Batch, Metrics]:
-        config = self.config
-        return advantage_rows(
-            self.policy,
-            self.rollout_data,
-            self.rewards(),
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            normalize_advantage=config.normalize_advantage,
-        )
+        return advantage_rows(self.policy, self.rollout_data, self.rewards(), self.config)
 
     def update(self, batch: Batch) -> Metrics:
         rate = self.anneal()

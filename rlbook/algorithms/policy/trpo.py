@@ -219,15 +219,7 @@ class TRPO(ActorCriticAgent):
     }
 
     def prepare(self) -> tuple[Batch, Metrics]:
-        config = self.config
-        return advantage_rows(
-            self.policy,
-            self.rollout_data,
-            self.rewards(),
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            normalize_advantage=config.normalize_advantage,
-        )
+        return advantage_rows(self.policy, self.rollout_data, self.rewards(), self.config)
 
     def update(self, batch: Batch) -> Metrics:
         metrics = trpo_update(self.policy, batch, self.config)
