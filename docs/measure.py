@@ -1032,9 +1032,9 @@ MEASUREMENTS = {
         seeds=5,
     ),
     "catch_filters": Experiment(
-        "DQN on Catch-v0, compared with the exact values of its 225 states; means of 3 seeds",
+        "DQN on Catch-v0, compared with the exact values of its 225 states; means of 10 seeds",
         "catch_filters",
-        seeds=3,
+        seeds=10,
     ),
     "exploration_steps": Experiment(
         "steps of Q-learning to the first treasure of a deep sea; medians of 10 seeds",
@@ -1132,7 +1132,7 @@ MEASUREMENTS = {
         "the cliff, narrow recordings, medians of 5 seeds", "offline_values", seeds=5
     ),
     "beam_stages": Experiment(
-        "the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages", seeds=3
+        "the recipe `beams`, held-out queries, means of 10 seeds", "beam_stages", seeds=10
     ),
     "credit_assignment": Experiment(
         "the maze with slips, 240 episodes of a policy that has learned half of the way",
@@ -1155,7 +1155,7 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "intrinsic_rewards": Experiment(
-        "two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards", seeds=3
+        "two-digit sums without a verifier, means of 10 seeds", "intrinsic_rewards", seeds=10
     ),
     "answer_probability": Experiment(
         "sums of four digits in written steps, RLPR beside a verifier, held out and greedy,"
@@ -1164,9 +1164,9 @@ MEASUREMENTS = {
         seeds=10,
     ),
     "more_tries": Experiment(
-        "two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds",
+        "two-digit sums, 64 completions of each of 256 held-out prompts, means of 10 seeds",
         "more_tries",
-        seeds=3,
+        seeds=10,
     ),
     "token_search": Experiment(
         "share of right answers at the largest budget, in tokens read for a prompt, 3 models each;"
@@ -1175,9 +1175,9 @@ MEASUREMENTS = {
         seeds=3,
     ),
     "tabular_language_model": Experiment(
-        "largest difference of a completion's probability from the closed form, 3 seeds",
+        "largest difference of a completion's probability from the closed form, 10 seeds",
         "tabular_language_model",
-        seeds=3,
+        seeds=10,
     ),
     "cql_maze": Measurement(
         "the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=10
@@ -1258,8 +1258,9 @@ MEASUREMENTS = {
     ),
     "translation": Drawn(
         "words of 3 to 8 letters by an encoder-decoder of 0.2 M parameters, 500 steps, held-out"
-        " words, means of 3 seeds",
+        " words, means of 10 seeds",
         "translation",
+        runs=10,
     ),
     "attention_cost": Drawn(
         "a layer with d = 128, 4 heads and f = 384, and a model of two such layers",
@@ -1283,7 +1284,7 @@ MEASUREMENTS = {
     "distilled_sizes": Experiment(
         "two-digit sums, into a third of the size, greedy, 10 seeds", "distilled_sizes", seeds=10
     ),
-    "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits", seeds=3),
+    "digits": Experiment("scikit-learn's digits, means of 10 seeds", "digits", seeds=10),
     "distillation_maze": Measurement(
         "the maze, from PPO into 8 units",
         "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8",
@@ -1558,11 +1559,11 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "ppo_addition": Measurement(
-        "two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+        "two-digit sums", "ppo Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
     "grpo_addition": Measurement(
-        "two-digit sums", "grpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+        "two-digit sums", "grpo Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "price_of_length": Measurement(
         "two-digit sums, each token costs 0.02",
@@ -1587,19 +1588,19 @@ MEASUREMENTS = {
         "two-digit sums, LoRA of rank 8",
         "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
         exact_match,
-        seeds=5,
+        seeds=10,
         evaluate=ADDITION,
         sampled=True,
     ),
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
     "dpo_addition": Measurement(
-        "two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+        "two-digit sums", "dpo Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
     ),
     "sft_characters": Measurement(
         "two-digit sums, one token a character",
         f"sft Addition-v0 --env.model new {FROM_NEW}",
         exact_match,
-        seeds=5,
+        seeds=10,
         evaluate=ADDITION,
         sampled=True,
     ),
@@ -1607,7 +1608,7 @@ MEASUREMENTS = {
         "two-digit sums, BPE",
         f"sft Addition-v0 --env.tokenizer bpe {FROM_NEW}",
         exact_match,
-        seeds=5,
+        seeds=10,
         evaluate=ADDITION,
         sampled=True,
     ),
@@ -1669,19 +1670,21 @@ MEASUREMENTS = {
         made="kept",
     ),
     "rlhf": FromRecipe(
-        "sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts",
+        "sums of money with their unit, 10 seeds; true scores in [0, 1] of 512 held-out prompts",
         "rlhf",
+        seeds=10,
     ),
     "over_optimisation": Experiment(
         "the recipe `rlhf`: its reward model as a judge of the policy's own held-out answers, means"
-        " of 3 seeds",
+        " of 10 seeds",
         "over_optimisation",
-        seeds=3,
+        seeds=10,
     ),
     "grpo_notebook": FromRecipe(
         "the GRPO notebook on the small model: mean rewards of sampled answers",
         "grpo_notebook_small",
         ("grpo",),
+        seeds=10,
     ),
     "format_reward": FromRecipe(
         "SmolLM2: shares of the answers to 30 held-out sums",
@@ -1908,6 +1911,7 @@ GOALS = {
     "ppo_breakout": (6.224, "SB3: 6.224 greedy, 5.798 sampled"),
     "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
+    "sac_hopper": (654.0, "SB3: 654"),
     "sac_cheetah": (5132.0, "SB3: 5132"),
     "a2c_lander": (180.0, "156 ± 80, 200 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),

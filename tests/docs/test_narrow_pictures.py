@@ -27,7 +27,6 @@ TRAINED = {
     "curves-swing": 9.0,
     "dqn-repairs": 9.0,
     "exploration-steps": 0.0,
-    "more-tries": 0.0,
     "ppo-clip": 0.0,
     "r1": 9.1,
     "token-search": 9.5,

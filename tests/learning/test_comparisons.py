@@ -274,10 +274,11 @@ def test_what_pages_say_of_language_models_is_what_their_seeds_came_to() -> None
     assert r1["reasoning_rl: Latin, sampled"] > 0.99 > r1["zero: Latin, sampled"]
     for stage in ("ppo", "too_far"):
         assert judge[f"{stage}: AUC, least fall of a seed"] > 0.1
-    for number in (1, 2, 3):
+    for number in range(1, 11):
         online = beams[f"GRPO, online: gain, run {number}"]
-        assert online > 2 * beams[f"RCE: gain, run {number}"] > 0
-        assert online > 2 * beams[f"GRPO, recorded: gain, run {number}"] > 0
+        assert online > 0
+        assert online > 2 * beams[f"RCE: gain, run {number}"]
+        assert online > 2 * beams[f"GRPO, recorded: gain, run {number}"]
     assert tries["grpo: pass@1"] > tries["start: pass@1"] + 0.1
     assert abs(tries["grpo: pass@64"] - tries["start: pass@64"]) < 0.02
     for reward in ("entropy", "trajectory"):

@@ -151,7 +151,8 @@ def draw(found: BeamStageMeans) -> Figure:
     axes.axhline(found.best_beam.mean(), color="black", linewidth=1.0, linestyle=":")
     axes.text(-0.45, found.optimum, "optimum", va="bottom", fontsize=8)
     axes.text(-0.45, found.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
-    axes.set(xticks=place, xticklabels=NAMES, ylim=(0.0, 1.3 * found.optimum))
+    lines = [name.replace(", ", ",\n") for name in NAMES]
+    axes.set(xticks=place, xticklabels=lines, ylim=(0.0, 1.3 * found.optimum))
     label_axes(axes, "", "mean score of held-out queries")
     axes.legend(loc="upper right", ncols=2, fontsize=8)
     return figure

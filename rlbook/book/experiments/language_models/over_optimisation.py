@@ -139,7 +139,10 @@ def stack_runs(runs: list[list[Look]]) -> OverOptimisationCurves:
 
 
 def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
-    """The numbers on the page: means over the seeds, at the first and the last evaluation."""
+    """The numbers on the page: means over the seeds, at the first and the last evaluation.
+
+    Where a policy has no good answer any more there is no AUC: that seed is left out of its mean.
+    """
     numbers: dict[str, float] = {}
     for stage, each in found.items():
         shown = {
@@ -151,11 +154,13 @@ def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
         for name, values in shown.items():
             first, last = values[:, 0], values[:, -1]
             numbers |= {
-                f"{stage}: {name}, at first": float(first.mean()),
-                f"{stage}: {name}, at the end": float(last.mean()),
+                f"{stage}: {name}, at first": float(np.nanmean(first)),
+                f"{stage}: {name}, at the end": float(np.nanmean(last)),
             }
             if name in ("AUC", "pairs"):
-                numbers[f"{stage}: {name}, least fall of a seed"] = float((first - last).min())
+                numbers[f"{stage}: {name}, least fall of a seed"] = float(np.nanmin(first - last))
+        lost = np.isnan(each.auc[:, -1])
+        numbers[f"{stage}: seeds without a good answer at the end"] = float(lost.sum())
     return numbers
 
 
