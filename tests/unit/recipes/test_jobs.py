@@ -333,7 +333,7 @@ def test_a_method_that_the_target_lacks_is_refused_with_those_that_it_has(
     with pytest.raises(RequestError) as refused:
         write_job(config, tmp_path / "job", asked[1])
     said = str(refused.value)
-    assert said.startswith(REFUSED[asked]) and "behavior_cloning" in said and "\n" not in said
+    assert said.startswith(REFUSED[asked]) and "sft" in said and "\n" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
