@@ -22,12 +22,12 @@ from rlbook.networks.distributions import Distribution
 from rlbook.networks.mlp import (
     MLP,
     MLPPolicy,
-    Normalizer,
     action_size,
     apply_two_heads,
     initialise,
 )
 from rlbook.networks.model_spec import Named, OwnNetwork
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.own_network import build_own_network
 from rlbook.networks.policy import Policy
 from rlbook.networks.reward_network import StepReward

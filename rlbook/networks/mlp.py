@@ -17,7 +17,6 @@ from rlbook.checks import check_memory
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
-from rlbook.functional.moments import merged_moments
 from rlbook.networks.distributions import (
     Categorical,
     Distribution,
@@ -25,6 +24,7 @@ from rlbook.networks.distributions import (
     mode_categorical,
     sample_categorical,
 )
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.policy import Policy, Unit, as_array, to_full_precision
 
 ACTIVATIONS = {
@@ -270,32 +270,3 @@ def action_size(space: spaces.Space) -> int:
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     return math.prod(space.shape or ())
-
-
-class Normalizer(nn.Module):
-    """Running mean and variance of observations; they change only in `update`.
-
-    Detail 8 of the 9 for continuous control in "The 37 Implementation Details of PPO".
-    """
-
-    mean: Tensor
-    variance: Tensor
-    count: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
-        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalised observations, [..., size] → [..., size], clipped to ±10."""
-        scale = (self.variance + 1e-8).rsqrt()
-        return ((x.to(scale.device) - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
-
-    @torch.no_grad()
-    def update(self, x: Tensor) -> None:
-        """Updates the mean and the variance with a batch [B, size]."""
-        held = (self.count, self.mean, self.variance)
-        for buffer, value in zip(held, merged_moments(*held, x.double()), strict=True):
-            buffer.copy_(value)

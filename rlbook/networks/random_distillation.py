@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.interaction.spaces import Observations, as_vector
-from rlbook.networks.mlp import MLP, Normalizer
+from rlbook.networks.mlp import MLP
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.optimizer import Group, adam
 from rlbook.networks.policy import as_array
 from rlbook.seeding import torch_generator

@@ -22,7 +22,7 @@ from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.networks.mlp import Normalizer
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.optimizer import Group, adam, rmsprop
 
 pytestmark = pytest.mark.fast_form

@@ -15,7 +15,7 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.policy_losses import clipped_surrogate_loss
-from rlbook.networks.mlp import Normalizer
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.policy import as_array
 
 surrogate_loss = has_fast_form(clipped_surrogate_loss)

@@ -37,7 +37,7 @@ from rlbook.functional.returns import discounted_returns
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.mlp import Normalizer
+from rlbook.networks.normalizer import Normalizer
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy
 

@@ -22,8 +22,9 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.mlp import WRITTEN_OUT, weights_of
 from rlbook.fast_forms import use_plain_forms
 from rlbook.hyperparameters import Activation
-from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy, Normalizer, apply_networks
+from rlbook.networks.mlp import ACTIVATIONS, MLP, MLPPolicy, apply_networks
 from rlbook.networks.noisy_linear import apply_layers
+from rlbook.networks.normalizer import Normalizer
 
 DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1.0, 1.0, (2,), np.float32)
 
