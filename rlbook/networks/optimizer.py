@@ -202,7 +202,7 @@ class Adam:
         """The parameter groups passed to torch's optimiser: one for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
         self.masters = [_master_copy(p) for p in self.parameters]
-        self._trained = [(id(p), p.dtype, p.device) for p in self.parameters]
+        self._trained = identities(groups)
         return [
             {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
             for master, group in zip(self.masters, self.parameters.values(), strict=True)
@@ -236,7 +236,7 @@ class Adam:
         Returns:
             The gradient's L2 norm before clipping, a scalar.
         """
-        if [(id(p), p.dtype, p.device) for p in trainable(self.groups)] != self._trained:
+        if identities(self.groups) != self._trained:
             raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
         copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
@@ -279,6 +279,11 @@ class Adam:
         masters = {"master": torch.cat(copies)} if copies else {}
         steps = torch.tensor(float(self.steps))
         return {**named, **masters, "steps": steps, "matrix_library": "torch"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """For `pickle` and `copy`, which make other parameters."""
+        vars(self).update(state)
+        self._trained = identities(self.groups)
 
     def _copies(self) -> list[Tensor]:
         """The master copies, without the parameters that are their own master."""
@@ -328,6 +333,10 @@ class RMSprop(Adam):
         self._begin(torch.optim.RMSprop(columns, eps=eps, alpha=decay, foreach=False))
         self.torch.register_step_pre_hook(lambda *_: self._decay())
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.torch.register_step_pre_hook(lambda *_: self._decay())  # which no pickle keeps
+
     @torch.no_grad()
     def _decay(self) -> None:
         rate = self.step_size
@@ -346,6 +355,11 @@ def _master_copy(parameter: nn.Parameter) -> Tensor:
     one."""
     dtype = torch.promote_types(parameter.dtype, torch.float32)
     return parameter if dtype == parameter.dtype else parameter.detach().to(dtype)
+
+
+def identities(groups: Sequence[Group]) -> list[tuple[int, torch.dtype, torch.device]]:
+    """What tells whether the trainable parameters are still the same."""
+    return [(id(p), p.dtype, p.device) for p in trainable(groups)]
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:

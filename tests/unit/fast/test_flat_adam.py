@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -140,6 +142,22 @@ def test_rmsprop_is_torchs_and_resumes(weight_decay: float, plain: bool) -> None
         other.step()
     for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert_near(mine, expected, **rounded(100))
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
+@pytest.mark.parametrize("kind", [adam, rmsprop], ids=["adam", "rmsprop"])
+def test_a_copy_steps_as_what_it_was_copied_from(kind: Any, plain: bool) -> None:
+    """Its parameters are other objects, and torch keeps no hooks in a copy: RMSprop's decay is
+    one."""
+    module = network()
+    optimizer = (kind.plain if plain else kind)([Group([module], weight_decay=0.1)], 1e-2)
+    first, second = batches(2)
+    optimizer.step(loss_of(module, first))
+    copied, pickled = copy.deepcopy((module, optimizer)), pickle.dumps((module, optimizer))
+    for each, its in ((module, optimizer), copied, pickle.loads(pickled)):  # noqa: S301
+        its.step(loss_of(each, second))
+        for now, wanted in zip(each.parameters(), module.parameters(), strict=True):
+            assert torch.equal(now, wanted)
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
