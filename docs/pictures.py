@@ -1,11 +1,13 @@
 """Makes the film of the README and the pictures of the first page again that no other command makes:
-`python docs/pictures.py`, five minutes; `python docs/pictures.py thumbnails` the nine small ones.
+`python docs/pictures.py`, five minutes; `python docs/pictures.py thumbnails` the nine small ones,
+`python docs/pictures.py film` the film.
 
 The token inspector and the page to play with are photographed by Chromium.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -16,7 +18,8 @@ from pathlib import Path
 from book_file import find_browser
 from picture_files import narrow_form, shrink
 
-from rlbook.plots.figure import DOTS_PER_INCH
+from rlbook.cli.main import main as cli
+from rlbook.plots.figure import DOTS_PER_INCH, narrow_column
 
 RLBOOK = [sys.executable, "-m", "rlbook"]
 FIGURES = Path(__file__).parent / "figures"
@@ -68,8 +71,18 @@ def commands(folder: Path) -> list[list[str]]:
         ],
         ["inspect", sums, "--out", str(folder / "sums.html")],
         ["play", "tokens", "--out", str(folder / "play.html")],
-        [*film_of_the_readme(), "--out", str(FIGURES / FILM)],
     ]
+
+
+def film_cliff() -> None:
+    """The film of the README, and its narrow form, which the first page has beside its words."""
+    command = film_of_the_readme()
+    for film, column in (
+        (FIGURES / FILM, contextlib.nullcontext()),
+        (narrow_form(FIGURES / FILM), narrow_column()),
+    ):
+        with column:
+            assert cli([*command, "--out", str(film)]) == 0
 
 
 def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] = SIZE) -> None:
@@ -161,10 +174,13 @@ def photograph_play(page: Path) -> None:
 def main(wanted: list[str]) -> None:
     if wanted == ["thumbnails"]:
         return thumbnails()
+    if wanted == ["film"]:
+        return film_cliff()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for words in commands(folder):
             subprocess.run([*RLBOOK, *words], check=True)
+        film_cliff()
         shutil.copyfile(folder / "maze.png", FIGURES / "maze-values.png")
         photographed(folder / "sums.html", FIGURES / "token-inspector.png", A_THIRD_OF_THE_WAY)
         photograph_play(folder / "play.html")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from closeness import assert_near
-from PIL import Image
+from PIL import Image, ImageFont
 
 import rlbook
 from rlbook.agent import Planner
@@ -20,6 +20,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.algorithms.value.linear import LinearAgent
 from rlbook.errors import RequestError
 from rlbook.plots import animate, animate_learning, animate_planning
+from rlbook.plots.figure import narrow_column
 from rlbook.plots.films import film_gif, gif_writer
 from rlbook.plots.films.animation import picture
 from rlbook.plots.films.episode_frames import Frame
@@ -288,6 +289,27 @@ def test_a_long_caption_has_as_many_lines_as_the_board_is_narrow() -> None:
         "largest change since the last picture 0.181",
     ]
     assert all(letters.getlength(line) <= 320 for line in narrow)
+
+
+def test_a_film_for_a_phone_has_letters_that_can_be_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def font(size: int) -> ImageFont.FreeTypeFont:
+        written.append(size)
+        return gif_writer.font(size)
+
+    monkeypatch.setattr(film_gif, "font", font)
+    cliff: dict[str, Any] = {"episodes": 3, "frames": 3}
+    with narrow_column():
+        animate("q_learning", "CliffWalking-v1", out=tmp_path / "narrow.gif", **cliff)
+    with Image.open(tmp_path / "narrow.gif") as film:
+        assert film.width <= 2 * 358  # half as large in the column of a phone
+    assert min(written) >= 2 * 10
+    written.clear()
+    animate("q_learning", "CliffWalking-v1", out=tmp_path / "wide.gif", **cliff)
+    assert min(written) < 2 * 10  # its numbers, which the narrow form leaves out
 
 
 @pytest.mark.parametrize(("width", "letters"), [(320, 13), (600, 18)])
