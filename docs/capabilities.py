@@ -33,7 +33,7 @@ DATA = {
     "Steps": "steps",
     "Pairs": "pairs",
     "Groups": "groups",
-    "Labelled": "labels",
+    "LabelledEpisodes": "labels",
 }
 
 

@@ -1822,7 +1822,7 @@ def _book_table(known: dict[str, Any]) -> str:
 def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     """Algorithm → environment → what its preset came to, where that was measured with three seeds
     at least and nothing else changed."""
-    from rlbook.evaluation.verification import Expected, prediction_interval
+    from rlbook.evaluation.verification import ExpectedResult, prediction_interval
 
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name, item in known.items():
@@ -1838,7 +1838,7 @@ def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any
         judged = dict(zip(words[::2], words[1::2], strict=True))
         low, high = (float(f"{end:.6g}") for end in prediction_interval(means))
         value, seconds = float(f"{statistics.fmean(means):.6g}"), float(timed[1])
-        expected = Expected(
+        expected = ExpectedResult(
             value,
             (low, high),
             len(means),

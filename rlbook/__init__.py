@@ -104,7 +104,7 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES})
 
 
-class _AfterGymnasium:
+class _GymnasiumImportHook:
     """An import finder that imports `rlbook.envs` after gymnasium, so that the environment ids are
     registered.
 
@@ -134,8 +134,8 @@ def _import_envs_after(loader: Any) -> None:
 
     def exec_module(module: ModuleType) -> None:
         execute(module)
-        if _AfterGymnasium in sys.meta_path:
-            sys.meta_path.remove(_AfterGymnasium)  # type: ignore[arg-type]
+        if _GymnasiumImportHook in sys.meta_path:
+            sys.meta_path.remove(_GymnasiumImportHook)  # type: ignore[arg-type]
         importlib.import_module("rlbook.envs")
 
     loader.exec_module = exec_module
@@ -144,7 +144,7 @@ def _import_envs_after(loader: Any) -> None:
 if "gymnasium" in sys.modules:
     importlib.import_module("rlbook.envs")
 else:
-    sys.meta_path.insert(0, _AfterGymnasium)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _GymnasiumImportHook)  # type: ignore[arg-type]
 
 
 def _complete_in_notebooks() -> None:

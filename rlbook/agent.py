@@ -56,7 +56,7 @@ State = dict[str, Any]
 lists of those."""
 
 
-class Frozen(dict[str, Any]):
+class FrozenPart(dict[str, Any]):
     """A part of a state that training never changes: tensors by name, such as a reference's, or
     frames of a replay buffer.
 
@@ -184,7 +184,7 @@ class Data(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
-class PresetsBeside:
+class PresetsDescriptor:
     """The presets of one of the book's algorithms, read from its files in `presets`."""
 
     def __get__(self, agent: object, kind: type) -> Presets:
@@ -318,7 +318,7 @@ class Agent(metaclass=AgentType):
     budget: ClassVar[dict[str, int]] = {"steps": 100_000}
     """The default training budget: "steps", "episodes" or "passes"; and "eval_every", if it
     matters."""
-    presets: ClassVar[Presets] = PresetsBeside()  # type: ignore[assignment]  # read when they are asked for
+    presets: ClassVar[Presets] = PresetsDescriptor()  # type: ignore[assignment]  # read on first use
     """Environment → settings that replace the defaults there: a budget, num_envs, eval_every,
     hyper-parameters. Those of the book's own algorithms are in YAML files, those of `ppo.py` in
     `presets/ppo.yaml` beside it; a user's class has a dict, or inherits one."""
@@ -340,8 +340,8 @@ class Agent(metaclass=AgentType):
     constructor; a part that the agent does not use is refused."""
     data_kinds: ClassVar[tuple[str, ...]] = ()
     """The classes of `rlbook.data` that `fit` accepts, by name: "Episodes", "Steps", "Pairs",
-    "Labelled" or "Groups". Without a data set, "Steps" are those of `walks` (a hyper-parameter)
-    random walks."""
+    "LabelledEpisodes" or "Groups". Without a data set, "Steps" are those of `walks` (a
+    hyper-parameter) random walks."""
     idle_on_data: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters without effect on learning from recorded data: they are refused there."""
     prefers: ClassVar[bool] = False

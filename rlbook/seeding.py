@@ -32,7 +32,7 @@ PURPOSES = (
 )
 
 
-class Uniform(Protocol):
+class UniformSource(Protocol):
     """A source of uniform random numbers, such as a numpy Generator."""
 
     def random(self) -> float:

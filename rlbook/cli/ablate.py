@@ -16,7 +16,7 @@ from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
 from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
-from rlbook.cli.values import Given, convert, flag
+from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
 from rlbook.registry import ALGORITHMS
@@ -137,7 +137,7 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
             raise RequestError(f"--off: {unknown_hyperparameter(request.agent, name)}")
         held = getattr(request.config, name)
         value = given if equals else _off_value(name, held, kinds[name])
-        if convert(flag(name), Given((value,)), kinds[name]) == held:
+        if convert(flag(name), OptionText((value,)), kinds[name]) == held:
             raise RequestError(
                 f"--off: {name} is already {value} on {request.recipe.name}; name another part"
             )

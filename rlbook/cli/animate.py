@@ -16,7 +16,7 @@ from rlbook.cli.command_line import (
 from rlbook.cli.options import EnvironmentOptions, File, Number, command_options, flatten, parse
 from rlbook.cli.output import Result
 from rlbook.cli.train import command_of
-from rlbook.cli.values import Given, convert, flag
+from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")
@@ -67,7 +67,7 @@ def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
     hyperparameters = {
         name: convert(flag(name), value, kinds[name])
         for name in kinds
-        if isinstance(value := options[name], Given)
+        if isinstance(value := options[name], OptionText)
     }
     out = (
         options["out"]

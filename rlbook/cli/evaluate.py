@@ -210,10 +210,10 @@ def _evaluate_search(
     found: Target, place: dict[str, str], folder: str, asked: dict[str, Any]
 ) -> Result:
     import rlbook
-    from rlbook.evaluation.search import Searched
+    from rlbook.evaluation.search import SearchEvaluation
 
     result = rlbook.evaluate(found, **asked)
-    assert isinstance(result, Searched)
+    assert isinstance(result, SearchEvaluation)
     low, high = result.confidence_interval
     facts = {
         "folder": folder,

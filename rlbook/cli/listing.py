@@ -14,7 +14,7 @@ from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import (
     Catalogue,
     EnvFacts,
-    Measured,
+    PresetResult,
     catalogue,
     env_entry,
     example_of,
@@ -233,7 +233,7 @@ def _env_facts(name: str, facts: EnvFacts, known: Catalogue) -> dict[str, Any]:
     }
 
 
-def _measured_table(measured: Sequence[Measured]) -> list[str]:
+def _measured_table(measured: Sequence[PresetResult]) -> list[str]:
     if not measured:
         return []
     rows = [

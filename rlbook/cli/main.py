@@ -16,7 +16,13 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from rlbook.cli.commands import COMMANDS
-from rlbook.cli.output import Unprinted, abandon_stdout, fail, flush_output, tolerate_closed_streams
+from rlbook.cli.output import (
+    OutputError,
+    abandon_stdout,
+    fail,
+    flush_output,
+    tolerate_closed_streams,
+)
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.process_group import is_follower, may_speak, place
@@ -53,7 +59,7 @@ def _main(words: list[str]) -> int:
             return fail(2, str(error), as_json) if may_speak() else 2
         if isinstance(error, TrainingError):
             return fail(1, str(error), as_json) if may_speak() else 1
-        if isinstance(error, Unprinted):
+        if isinstance(error, OutputError):
             abandon_stdout()
             return fail(1, str(error), as_json=False)
         return fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)

@@ -30,7 +30,7 @@ from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean, synonyms
 from rlbook.cli.output import fill_paragraph, fill_text
 from rlbook.cli.values import (
-    Given,
+    OptionText,
     flag,
     parse_boolean,
     parse_checkpoint,
@@ -50,11 +50,11 @@ def text(
     read: Callable[[str, str], Any] | None = take_text,
 ) -> Any:
     """An option that tyro takes as text, and `parse` converts with `read`; without `read`, and for
-    several words, it stays `Given`."""
+    several words, it stays `OptionText`."""
     return PrimitiveConstructorSpec(
         nargs=count,
         metavar=metavar,
-        instance_from_str=lambda words: Given(tuple(words), read if count == 1 else None),
+        instance_from_str=lambda words: OptionText(tuple(words), read if count == 1 else None),
         is_instance=lambda value: True,
         str_from_instance=lambda value: str(value).split(" ") if count == "*" else [str(value)],
     )
@@ -138,10 +138,10 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
     """Name → (name, annotation, default) of the options of a run and of several, as
     `rlbook.runs.options` has them, and of those of the command."""
     from rlbook.cli.explain import comments
-    from rlbook.runs.options import FOLDERS, LEAST, RETURNS, SWITCHES, RunOptions, SeveralSeeds
+    from rlbook.runs.options import FOLDERS, LEAST, RETURNS, SWITCHES, RunOptions, SeedOptions
 
     kinds = typing.get_type_hints(CommandOptions, include_extras=True)
-    meanings = comments(CommandOptions) | comments(RunOptions) | comments(SeveralSeeds)
+    meanings = comments(CommandOptions) | comments(RunOptions) | comments(SeedOptions)
     # a class that is made here has no source in which tyro could look for the comments
     fields: dict[str, tuple[str, Any, Any]] = {
         item.name: (
@@ -151,7 +151,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
         )
         for item in dataclasses.fields(CommandOptions)
     }
-    for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
+    for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeedOptions)):
         if item.type in LEAST:
             spec = text("N", read=parse_integer)
         elif item.name in RETURNS:
@@ -489,7 +489,7 @@ def parse(
         RequestError: an option that does not exist (the nearest is named), a value too many, one
             missing, or one that is not a number where a number belongs.
     """
-    complaint, shown = io.StringIO(), _Shown()
+    complaint, shown = io.StringIO(), _HelpStream()
     settings: dict[str, Any] = {
         "prog": prog,
         "description": _PLACE,
@@ -526,7 +526,7 @@ def _with_values(options: Any) -> Any:
     read: dict[str, Any] = {}
     for item in dataclasses.fields(options):
         value = getattr(options, item.name)
-        if not isinstance(value, Given):
+        if not isinstance(value, OptionText):
             read[item.name] = _with_values(value) if dataclasses.is_dataclass(value) else value
         elif value.read is not None:
             read[item.name] = value.read(flag(item.name), value.words[0])
@@ -543,7 +543,7 @@ _PLACE = "DESCRIPTION"
 """A placeholder for the description in tyro's help, whose lines tyro would not wrap."""
 
 
-class _Shown(io.StringIO):
+class _HelpStream(io.StringIO):
     """A stream for what tyro prints, coloured if the terminal is."""
 
     def __init__(self) -> None:
@@ -595,7 +595,7 @@ def flatten(options: object) -> dict[str, Any]:
         value = getattr(options, item.name)
         found |= (
             flatten(value)
-            if dataclasses.is_dataclass(value) and not isinstance(value, Given)
+            if dataclasses.is_dataclass(value) and not isinstance(value, OptionText)
             else {item.name: value}
         )
     return found

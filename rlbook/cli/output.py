@@ -32,7 +32,7 @@ Result = tuple[dict[str, Any], str]
 """The output of --json, and the text printed otherwise."""
 
 
-class Unprinted(Exception):
+class OutputError(Exception):
     """Standard output could not be written to."""
 
 
@@ -342,7 +342,7 @@ def show(as_json: bool, result: Result) -> None:
     """Prints a command's result on standard output.
 
     Raises:
-        Unprinted: it takes no more, or is closed; of JSON also where the reader has gone.
+        OutputError: it takes no more, or is closed; of JSON also where the reader has gone.
         BrokenPipeError: the reader has gone, having read enough (`| head`).
     """
     facts, text = result
@@ -363,12 +363,12 @@ def _print_context(*, leaving: bool) -> Iterator[None]:
     """The context of printing; `leaving`: whether the reader may close the pipe before the end."""
     try:
         yield
-        if isinstance(sys.stdout, _Closed):
+        if isinstance(sys.stdout, _ClosedOutput):
             sys.stdout.end()
     except OSError as error:
         if leaving and isinstance(error, BrokenPipeError):
             raise
-        raise Unprinted(f"the result could not be printed ({system_reason(error)})") from error
+        raise OutputError(f"the result could not be printed ({system_reason(error)})") from error
 
 
 def _replace_non_finite(value: object) -> object:
@@ -407,7 +407,7 @@ def note(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-class _Forgiving(io.TextIOBase):
+class _TolerantStream(io.TextIOBase):
     """Standard error for a run: output that cannot be written, because the reader has gone or the
     disk is full, is dropped."""
 
@@ -436,7 +436,7 @@ class _Forgiving(io.TextIOBase):
         return self.stream.encoding
 
 
-class _Closed(io.TextIOBase):
+class _ClosedOutput(io.TextIOBase):
     """A standard output that was closed before the start: accepts everything, and remembers that
     something was written."""
 
@@ -469,12 +469,12 @@ def tolerate_closed_streams() -> Iterator[None]:
         if getattr(sys, name) is None:
             _open_null(number)
             null = open(os.devnull, "r" if number == 0 else "w")  # noqa: SIM115 - until the end
-            setattr(sys, name, _Closed() if number == 1 else null)
+            setattr(sys, name, _ClosedOutput() if number == 1 else null)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=SPELL_OUT)
     kept = sys.stderr
-    sys.stderr = _Forgiving(kept)
+    sys.stderr = _TolerantStream(kept)
     try:
         yield
     finally:

@@ -28,7 +28,7 @@ from rlbook.evaluation.comparison import Row
 from rlbook.interaction.threads import cores
 from rlbook.runs.processes.interrupts import signal_of
 from rlbook.runs.processes.on_cluster import start_commands
-from rlbook.runs.processes.side_by_side import Ended, reason_of_end
+from rlbook.runs.processes.side_by_side import CommandResult, reason_of_end
 from rlbook.runs.request import Request
 from rlbook.runs.storage.folder import CONFIG, check_free, read_config, seed_folder
 
@@ -134,7 +134,7 @@ def _check_trains(request: Request) -> None:
         Run(request).open()
 
 
-def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
+def facts_of(ended: CommandResult, seed: int, folder: Path) -> Facts:
     """What a seed's command printed, with `error` if it failed."""
     try:
         facts = json.loads(ended.out)

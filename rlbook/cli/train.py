@@ -37,7 +37,7 @@ from rlbook.cli.options import (
     text,
 )
 from rlbook.cli.output import fill_paragraph
-from rlbook.cli.values import Given, convert, flag, may_import, metavar
+from rlbook.cli.values import OptionText, convert, flag, may_import, metavar
 from rlbook.errors import RequestError, request_errors
 from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
@@ -49,7 +49,7 @@ from rlbook.runs.options import (
     PIXELS,
     SWITCHES,
     UNWRITTEN,
-    SeveralSeeds,
+    SeedOptions,
     budgets_of,
     refuse_narrowed,
 )
@@ -70,7 +70,7 @@ class Training:
     options: dict[str, Any]
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     hyperparameters: dict[str, Any] = field(default_factory=dict)
-    several: SeveralSeeds = field(default_factory=SeveralSeeds)
+    several: SeedOptions = field(default_factory=SeedOptions)
 
     @property
     def resume(self) -> str | None:
@@ -153,7 +153,7 @@ def parse_train(
     if description is None and asks_for_help(words):
         description = _description(algorithm)
     parsed = flatten(parse(shape, words, prog, description))
-    given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
+    given = {name: parsed[name] for name in kinds if isinstance(parsed[name], OptionText)}
     run = SimpleNamespace(**{name: parsed[name] for name in parsed if name not in kinds})
     training = Training(
         run,
@@ -163,7 +163,7 @@ def parse_train(
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
-        SeveralSeeds(run.seeds, run.jobs, run.cluster),
+        SeedOptions(run.seeds, run.jobs, run.cluster),
     )
     if preset is not None:
         training = _add_preset(training, preset)

@@ -22,7 +22,7 @@ FILE_LIMIT = 2**26  # bytes of a .json file that is named for a value
 
 
 @dataclass(frozen=True)
-class Given:
+class OptionText:
     """Text from the command line; any other value is a default."""
 
     words: tuple[str, ...]
@@ -75,7 +75,7 @@ def parse_boolean(name: str, given: str) -> bool:
     return given.lower() == "true"
 
 
-def convert(name: str, given: Given, annotation: object) -> Any:
+def convert(name: str, given: OptionText, annotation: object) -> Any:
     """A hyper-parameter's text as the type its config declares; a range is checked by the config
     itself."""
     kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)

@@ -15,13 +15,13 @@ from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.seeds import facts_of
 from rlbook.errors import RequestError
 from rlbook.evaluation.verification import (
-    Proof,
+    VerifiablePreset,
     proofs,
     select_installed,
     select_within,
 )
 from rlbook.interaction.threads import cores
-from rlbook.runs.options import SeveralSeeds
+from rlbook.runs.options import SeedOptions
 from rlbook.runs.processes.side_by_side import run_side_by_side
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -35,7 +35,7 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
         RequestError: a wrong request, or a budget that nothing fits into.
     """
     options = parse(Verify, words, "rlbook verify")
-    seed, jobs = options.seed or 0, SeveralSeeds(1, options.jobs).jobs or cores()
+    seed, jobs = options.seed or 0, SeedOptions(1, options.jobs).jobs or cores()
     known = proofs(options.algorithm, options.env)
     found, missing = select_installed(known)
     for reason in missing:
@@ -86,7 +86,7 @@ def seconds_of(given: str) -> float:
     return float(parts[1]) * UNITS[parts[2]]
 
 
-def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[Outcome]:
+def _train(chosen: Sequence[VerifiablePreset], seed: int, jobs: int, place: Path) -> list[Outcome]:
     """Trains each preset in a separate process; returns the results."""
     folders = [place / str(index) for index in range(len(chosen))]
     commands = [
@@ -110,7 +110,7 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
     return [outcomes[index] for index in range(len(chosen))]
 
 
-def _judge_proof(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
+def _judge_proof(proof: VerifiablePreset, facts: Outcome, folder: Path) -> Outcome:
     import rlbook
 
     outcome: Outcome = {

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rlbook.data.data_set import DataSet
     from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
     from rlbook.data.files import load
-    from rlbook.data.labelled import Labelled
+    from rlbook.data.labelled import LabelledEpisodes
     from rlbook.data.transitions import Steps
 
 _NAMES = {
@@ -19,11 +19,11 @@ _NAMES = {
     "Episodes": "rlbook.data.episodes",
     "Pairs": "rlbook.data.episodes",
     "Groups": "rlbook.data.episodes",
-    "Labelled": "rlbook.data.labelled",
+    "LabelledEpisodes": "rlbook.data.labelled",
     "Steps": "rlbook.data.transitions",
 }
 
-__all__ = ["DataSet", "Episode", "Episodes", "Groups", "Labelled", "Pairs", "Steps", "load"]
+__all__ = ["DataSet", "Episode", "Episodes", "Groups", "LabelledEpisodes", "Pairs", "Steps", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
-from rlbook.data.labelled import Labelled
+from rlbook.data.labelled import LabelledEpisodes
 from rlbook.data.minari_files import data_folder, read_minari
 from rlbook.data.schemas import Conversation, Message, Prompt, RowText, Schema, schema_of
-from rlbook.data.text_files import Each, ItemsOnDemand, TextFile, read_rows
+from rlbook.data.text_files import ComputedItems, ItemsOnDemand, TextFile, read_rows
 from rlbook.errors import RequestError
 
 IN_MEMORY = "rlbook.data.Episodes([rlbook.data.Episode(obs, action, reward), …])"
@@ -70,28 +70,28 @@ class Encoder(Protocol):
 
 def load(
     path: str | Path | TextFile, env: Any, *, kinds: Sequence[str] = ()
-) -> Episodes | Pairs | Groups | Labelled:
+) -> Episodes | Pairs | Groups | LabelledEpisodes:
     """Loads the data set in a file or a folder.
 
     A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a
     rejected answer `Pairs`, rows with several `Groups`, rows with one answer that is good or bad
-    `Labelled`; see `rlbook.data.schemas` for the forms that are known. Every row is checked here,
-    and encoded when it is used. Where completions have scores, these are the episodes' rewards,
-    each at the last token.
+    `LabelledEpisodes`; see `rlbook.data.schemas` for the forms that are known. Every row is
+    checked here, and encoded when it is used. Where completions have scores, these are the
+    episodes' rewards, each at the last token.
 
     Args:
         path: a Minari folder, a file of JSON lines or with one JSON array, a parquet file, or a
             folder that `datasets` has saved; or rows that have been read.
         env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it
             says how observations are shown to the agent, and brings the tokens for texts.
-        kinds: names of the classes that the agent learns from; with "Labelled" among them a label
-            of 1 or 0 is one, and no column like any other.
+        kinds: names of the classes that the agent learns from; with "LabelledEpisodes" among them
+            a label of 1 or 0 is one, and no column like any other.
 
     Raises:
         RequestError: nothing that can be read, or a row that is not as it should be, with its line;
             one sentence.
     """
-    encoder, counted = getattr(env.unwrapped, "codec", None), "Labelled" in kinds
+    encoder, counted = getattr(env.unwrapped, "codec", None), "LabelledEpisodes" in kinds
     if isinstance(path, TextFile):
         if encoder is None:
             raise RequestError(
@@ -128,21 +128,21 @@ def _raw_spaces(env: Any) -> tuple[Any, Any]:
 
 def _texts(
     rows: TextFile, encoder: Encoder, *, counted: bool
-) -> Episodes | Pairs | Groups | Labelled:
+) -> Episodes | Pairs | Groups | LabelledEpisodes:
     if not len(rows):
         raise RequestError(f"data: {rows.path} has no rows")
     texts = EncodedTexts(rows, encoder, counted)
     texts.check()
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
-    best = Each(len(rows), lambda index: texts[index][0])
+    best = ComputedItems(len(rows), lambda index: texts[index][0])
     if texts.kind == "pairs":
-        second = Each(len(rows), lambda index: texts[index][1])
-        margins = Each(len(rows), lambda index: texts.text(index).margin)
+        second = ComputedItems(len(rows), lambda index: texts[index][1])
+        margins = ComputedItems(len(rows), lambda index: texts.text(index).margin)
         return Pairs(best, second, margins=margins if texts.margins else None, digest=rows.digest)
     if texts.kind == "labelled":
-        labels = Each(len(rows), lambda index: texts.text(index).good)
-        return Labelled(best, labels, digest=rows.digest)
+        labels = ComputedItems(len(rows), lambda index: texts.text(index).good)
+        return LabelledEpisodes(best, labels, digest=rows.digest)
     return Episodes(best, digest=rows.digest)
 
 

@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.agent import Frozen, State
+from rlbook.agent import FrozenPart, State
 from rlbook.checks import check_disk, check_memory, saved_array, saved_count
 from rlbook.interaction.spaces import is_image
 
@@ -74,7 +74,7 @@ class FrameStore:
         self.dropped = self.count = 0  # blocks that were dropped; frames that were ever stored
         self.shown: NDArray | None = None  # [N, S, ...], the latest next observations
         self.numbers = np.zeros((num_envs, stack), dtype=np.int64)  # [N, S], of their frames
-        self._frozen: dict[int, Frozen] = {}  # full blocks as checkpoints hold them
+        self._frozen: dict[int, FrozenPart] = {}  # full blocks as checkpoints hold them
 
     def check_room(self, name: str, capacity: int) -> None:
         """Raises ValueError where so many transitions do not fit into memory, or on the disk."""
@@ -177,7 +177,7 @@ class FrameStore:
         once for all its checkpoints."""
         full, rest = divmod(self.count - self.dropped * self.block, self.block)
         for index, frames in enumerate(self.blocks[:full], self.dropped):
-            self._frozen.setdefault(index, Frozen({"frames": frames}))
+            self._frozen.setdefault(index, FrozenPart({"frames": frames}))
         none = np.empty((0, *self.frame_shape), self.dtype)
         return {
             "block": self.block,

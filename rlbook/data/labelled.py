@@ -22,7 +22,7 @@ class LabelledBatch(NamedTuple):
     good: Tensor  # [B] bool
 
 
-class Labelled(DataSet[LabelledBatch]):
+class LabelledEpisodes(DataSet[LabelledBatch]):
     """Episodes with one binary label each; no comparisons are needed.
 
     Args:

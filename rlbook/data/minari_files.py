@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlbook.agent import ACTION_MASK
 from rlbook.data.episodes import Episode
-from rlbook.data.recorded import Recorded, stack_values, to_episode
+from rlbook.data.recorded import RecordedEpisode, stack_values, to_episode
 from rlbook.data.text_files import require_module
 from rlbook.envs.masked_observations import keys_beside_mask, space_beside_mask, split_observation
 from rlbook.errors import RequestError, system_reason
@@ -30,7 +30,7 @@ def data_folder(path: Path) -> Path | None:
     return next((folder for folder in (path / "data", path) if (folder / METADATA).is_file()), None)
 
 
-def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: str) -> int:
+def write_minari(path: Path, episodes: Iterable[RecordedEpisode], env: Env, *, policy: str) -> int:
     """Writes a data set that `minari.MinariDataset(path / "data")` reads. Returns the number of
     steps.
 

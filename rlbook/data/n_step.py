@@ -13,7 +13,7 @@ from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.rainbow import n_step_reward
 
 
-class NStep:
+class NStepTransitions:
     """Combines up to n consecutive stored steps of the same environment into one transition.
 
     N environments write N rows a step, so the next row of the same one is N places on. The look

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlbook.agent import State, Step
 from rlbook.data.frame_store import FrameStore
-from rlbook.data.n_step import NStep
+from rlbook.data.n_step import NStepTransitions
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.averages import Average, per_token
@@ -76,7 +76,7 @@ class RainbowReplay(ReplayBuffer):
         priority_exponent: float | None = None,
     ) -> None:
         super().__init__(capacity, math.prod(observations.shape), device, frames=frames)
-        self.ahead = NStep(self, num_envs, n_step, gamma) if n_step > 1 else None
+        self.ahead = NStepTransitions(self, num_envs, n_step, gamma) if n_step > 1 else None
         self.priorities = None
         if priority_exponent is not None:
             self.priorities = Priorities(capacity, priority_exponent)

@@ -13,7 +13,7 @@ from rlbook.data.episodes import Episode
 from rlbook.interaction.spaces import Adaptation, encode_actions
 
 
-class Recorded(NamedTuple):
+class RecordedEpisode(NamedTuple):
     """One episode in the environment's own spaces."""
 
     observations: Sequence[Any]  # T + 1 of them, the last one included

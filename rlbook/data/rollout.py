@@ -21,7 +21,7 @@ class Share(TypedDict, total=False):
     average: Average
 
 
-class Remembers(Protocol):
+class StateMemory(Protocol):
     """The interface of a memory of the episodes in progress."""
 
     before: Tensor | None
@@ -208,7 +208,7 @@ class Rollout:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def add(self, step: Step, log_prob: np.ndarray, memory: Remembers | None = None) -> None:
+    def add(self, step: Step, log_prob: np.ndarray, memory: StateMemory | None = None) -> None:
         """Adds a step: its actions' log-probability [N], and the recurrent state before it, which
         its memory still has."""
         if self.stores == "first" and self.steps:

@@ -445,7 +445,7 @@ SCHEMAS = (
 COLUMNS = {
     "Episodes": "one answer a row, such as prompt, completion",
     "Pairs": "two answers a row, such as prompt, chosen, rejected",
-    "Labelled": "prompt, completion, label, which is true or false, or messages with a label",
+    "LabelledEpisodes": "prompt, completion, label, which is true or false, or messages with a label",
     "Groups": "several answers a row, such as prompt, completions, scores",
 }
 """Class of `rlbook.data` → the columns of such rows, for error messages."""

@@ -29,7 +29,7 @@ from rlbook.agent import State, Step
 from rlbook.checks import check_memory, saved_array
 from rlbook.data.frame_store import FrameStore
 from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.data.rollout import Remembers
+from rlbook.data.rollout import StateMemory
 from rlbook.functional.rainbow import n_step_reward
 
 
@@ -138,7 +138,7 @@ class SequenceReplay(ReplayBuffer):
         self.recent = torch.zeros(burn_in + 1, num_envs, state_size)  # the latest states
         self.next_age = np.zeros(num_envs, np.int64)
 
-    def add(self, step: Step, memory: Remembers | None = None) -> None:
+    def add(self, step: Step, memory: StateMemory | None = None) -> None:
         """Stores one vector step, and the recurrent state before its observation, which a
         `rlbook.networks.recurrent_memory.RecurrentMemory` still has."""
         super().add(step)

@@ -57,7 +57,7 @@ class ItemsOnDemand(Sequence[Item]):
         return map(self.item, range(len(self)))
 
 
-class Each(ItemsOnDemand[Item]):
+class ComputedItems(ItemsOnDemand[Item]):
     """So many items, each made by a function of its index."""
 
     def __init__(self, length: int, make: Callable[[int], Item]) -> None:

@@ -79,7 +79,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
         RequestError: the file exists or cannot be written, or the rows of a parquet file differ in
             their types.
     """
-    counted = _Counted(rows)
+    counted = _RowCounter(rows)
     try:
         with path.open("xb") as file:
             try:
@@ -99,7 +99,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     return counted.number
 
 
-class _Counted:
+class _RowCounter:
     """An iterator over rows that counts them."""
 
     def __init__(self, rows: Iterable[Row]) -> None:

@@ -120,7 +120,7 @@ class CarRentalVector(TabularVectorEnv):
     single = CarRental
 
 
-class Lot(NamedTuple):
+class LocationDay(NamedTuple):
     """One location's day: from the number of cars in the morning to the number in the evening."""
 
     chance: np.ndarray  # [21, 21]: probability of each evening, given the morning
@@ -128,7 +128,7 @@ class Lot(NamedTuple):
     rentals: np.ndarray
 
 
-def lot(requests: float, returns: float) -> Lot:
+def lot(requests: float, returns: float) -> LocationDay:
     """The day of a location whose requests and returns are Poisson with these means.
 
     Nothing is cut off: all the ways to run out of cars, and all the ways to fill the lot, are one
@@ -142,7 +142,9 @@ def lot(requests: float, returns: float) -> Lot:
             joint = probability * _capped_poisson(returns, CAPACITY - kept)
             chance[morning, kept:] += joint
             rented[morning, kept:] += joint * rentals
-    return Lot(chance, np.divide(rented, chance, out=np.zeros_like(rented), where=chance > 0))
+    return LocationDay(
+        chance, np.divide(rented, chance, out=np.zeros_like(rented), where=chance > 0)
+    )
 
 
 def _capped_poisson(average: float, most: int) -> np.ndarray:
@@ -153,7 +155,7 @@ def _capped_poisson(average: float, most: int) -> np.ndarray:
     return distribution
 
 
-class Nights(NamedTuple):
+class OvernightMoves(NamedTuple):
     """The overnight effect of each action in each state."""
 
     # [S, A] int: cars driven from the first lot to the second; negative: the other way
@@ -163,7 +165,7 @@ class Nights(NamedTuple):
     price: np.ndarray  # [S, A], in reward units
 
 
-def nights(modified: bool) -> Nights:
+def nights(modified: bool) -> OvernightMoves:
     """The overnight moves: never more cars than there are; cars in excess of the capacity are
     lost."""
     first, second = np.divmod(np.arange(NUM_STATES)[:, None], COUNTS)
@@ -177,7 +179,7 @@ def nights(modified: bool) -> Nights:
             + PARKING * (first > FREE_PARKING)
             + PARKING * (second > FREE_PARKING)
         )
-    return Nights(moved, first, second, price)
+    return OvernightMoves(moved, first, second, price)
 
 
 @lru_cache(maxsize=2)

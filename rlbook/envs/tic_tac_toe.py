@@ -30,7 +30,7 @@ PIXELS = 64
 """Along a cell's side."""
 
 
-class Sure:
+class ZeroGenerator:
     """A deterministic stand-in for a random generator, for steps with a single outcome."""
 
     def random(self) -> float:
@@ -38,7 +38,7 @@ class Sure:
         return 0.0
 
 
-SURE: Any = Sure()
+ZEROS: Any = ZeroGenerator()
 
 
 class TicTacToe(TabularEnv):
@@ -140,7 +140,7 @@ class TicTacToe(TabularEnv):
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         # nothing is drawn, so that a search sees that nothing is left to chance
         if self.alternates and 0 <= action < CELLS:
-            self._state, reward, terminated = self._outcomes.step(SURE, self._state, int(action))
+            self._state, reward, terminated = self._outcomes.step(ZEROS, self._state, int(action))
             shown, truncated, info = self._observe(), False, {}
         else:
             shown, reward, terminated, truncated, info = super().step(action)

@@ -59,7 +59,7 @@ class EnvFacts(NamedTuple):
         return self.id in GRID_OPTIMA
 
 
-class Measured(NamedTuple):
+class PresetResult(NamedTuple):
     """The measured result of an algorithm's preset."""
 
     algorithm: str
@@ -89,17 +89,17 @@ class Catalogue(NamedTuple):
             for algorithm in self.algorithms
         }
 
-    def measurements(self, env: str) -> list[Measured]:
+    def measurements(self, env: str) -> list[PresetResult]:
         """The measured results of the presets for an environment, best first; the fastest first
         among ties."""
         found = [
-            Measured(name, expected["value"], expected["seeds"], expected["seconds"])
+            PresetResult(name, expected["value"], expected["seeds"], expected["seconds"])
             for name, facts in self.algorithms.items()
             if (expected := facts.presets.get(env, {}).get("expected")) is not None
         ]
         return sorted(found, key=lambda item: (-item.value, item.seconds))
 
-    def solvers(self, env: str) -> list[Measured]:
+    def solvers(self, env: str) -> list[PresetResult]:
         """The results that solve the environment, the fastest first; none for an environment that
         is not listed, such as CartPole-v0."""
         target = self.environments[env].target if env in self.environments else None

@@ -85,7 +85,7 @@ def sample(
             "samples are generated in parallel, but this agent takes one environment at a time"
         )
     trained: Any = recipe.make().unwrapped
-    writer = _Writer(
+    writer = _CompletionEvaluator(
         agent, held_out, (rules.rewards, trained.rules.rewards), dict(sampling or {}), reward_model
     )
     count = min(prompts or PROMPTS, len(rules.texts))
@@ -114,7 +114,7 @@ def sample(
     )
 
 
-class _Writer:
+class _CompletionEvaluator:
     """Generates an agent's completions, and scores them with the rewards of evaluation, then with
     those of training."""
 

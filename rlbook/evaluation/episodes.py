@@ -84,8 +84,8 @@ def evaluate(
             `rlbook.evaluation.samples.SampledEvaluation`.
         search: the agent searches before it acts: "mcts" looks ahead with its policy and its
             critic, "best_of_n" and "majority" choose among `samples` completions, "beam" follows
-            the `samples` likeliest texts. The result is a `rlbook.evaluation.search.Searched`;
-            arguments as in `rlbook.evaluation.search.Search`.
+            the `samples` likeliest texts. The result is a
+            `rlbook.evaluation.search.SearchEvaluation`; arguments as in `rlbook.evaluation.search.Search`.
         simulations: of mcts, per move.
         judge: of mcts and best_of_n: how finished texts are scored.
         model: for the folder of a language model, how it is read: fields of a `ModelSpec` such as

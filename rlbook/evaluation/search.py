@@ -40,7 +40,7 @@ same `score_steps`; None."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Searched(Evaluation):
+class SearchEvaluation(Evaluation):
     """The evaluation of a search's choices."""
 
     search: str
@@ -118,7 +118,7 @@ def evaluate_search(
     *,
     sampling: dict[str, Any],
     load: Callable[[Path], Agent],
-) -> Searched:
+) -> SearchEvaluation:
     """Evaluates an agent that searches before each action.
 
     Args:
@@ -151,7 +151,7 @@ def _tree_search(
     asked: Search,
     judge: Judge,
     sampling: dict[str, Any],
-) -> Searched:
+) -> SearchEvaluation:
     # torch, which tables do without
     from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
     from rlbook.algorithms.planning.table_model import TableModel
@@ -182,7 +182,7 @@ def _tree_search(
         found = play(guided, recipe, episodes, seed)
     tokens = guided.tokens["read"] / guided.tokens["prompts"] if writes else None
     budget = f"{settings['simulations']} simulations a move"
-    return Searched(
+    return SearchEvaluation(
         found.returns,
         found.lengths,
         asked.name,
@@ -207,7 +207,7 @@ def _choice(
     asked: Search,
     judge: Judge,
     sampling: dict[str, Any],
-) -> Searched:
+) -> SearchEvaluation:
     from rlbook.evaluation.best_of_n import (
         best_index,
         most_frequent,
@@ -248,7 +248,7 @@ def _choice(
         else:
             chosen = best_index(scores(judge, agent.policy, found).reshape(-1, n))  # type: ignore[attr-defined]
     rows = found.choices(n)[np.arange(episodes), chosen]
-    return Searched(
+    return SearchEvaluation(
         found.reward[rows],
         found.num_tokens[rows],
         asked.name,
@@ -266,7 +266,7 @@ def _beam_search(
     starts: Sequence[int],
     beams: int,
     sampling: dict[str, Any],
-) -> Searched:
+) -> SearchEvaluation:
     """The most likely completion found by a search with so many beams. It reads a prompt once, and
     each token of each beam but the last."""
     from rlbook.evaluation.best_of_n import sample_completions
@@ -284,4 +284,4 @@ def _beam_search(
     searching = BeamPolicy(policy, beams, rules.codec.ends, rules.max_new_tokens)
     found = sample_completions(agent, searching, recipe, starts, 1, np.random.default_rng(0))
     tokens = float((found.prompt + beams * (found.num_tokens - 1)).mean())
-    return Searched(found.reward, found.num_tokens, "beam", f"{beams} beams", None, tokens)
+    return SearchEvaluation(found.reward, found.num_tokens, "beam", f"{beams} beams", None, tokens)

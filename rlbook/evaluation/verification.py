@@ -23,7 +23,7 @@ STARTING = 4.0  # seconds that a process takes before and after its training
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedResult:
     """A preset's expected result: the mean greedy return of a run, over seeds."""
 
     value: float  # the mean over seeds, in reward units
@@ -34,7 +34,7 @@ class Expected:
     checkpoint: str | None = None  # "best", where that is what was judged
 
     @classmethod
-    def from_entry(cls, entry: object, where: str) -> Expected:
+    def from_entry(cls, entry: object, where: str) -> ExpectedResult:
         """Parses an entry of a preset. Raises RequestError with one sentence if it is invalid."""
         names = [item.name for item in fields(cls)]
         if not isinstance(entry, dict):
@@ -66,12 +66,12 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Proof:
+class VerifiablePreset:
     """A preset whose result can be verified."""
 
     algorithm: str
     env: str
-    expected: Expected
+    expected: ExpectedResult
 
     @property
     def seconds(self) -> float:
@@ -89,7 +89,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
+def proofs(algorithm: str | None = None, env: str | None = None) -> list[VerifiablePreset]:
     """All presets that state an expected result, or those of one algorithm or one environment.
 
     Raises:
@@ -97,8 +97,10 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
     """
     names = list(ALGORITHMS) if algorithm is None else [name_of(agent_class(algorithm))]
     found = [
-        Proof(
-            name, world, Expected.from_entry(settings[EXPECTED], f"the preset of {name} on {world}")
+        VerifiablePreset(
+            name,
+            world,
+            ExpectedResult.from_entry(settings[EXPECTED], f"the preset of {name} on {world}"),
         )
         for name in names
         for world, settings in presets(agent_class(name)).items()
@@ -115,7 +117,7 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
     return chosen
 
 
-def select_installed(found: Sequence[Proof]) -> tuple[list[Proof], list[str]]:
+def select_installed(found: Sequence[VerifiablePreset]) -> tuple[list[VerifiablePreset], list[str]]:
     """The proofs whose environments can be made here, and why the others cannot, each reason once.
 
     Raises:
@@ -129,13 +131,15 @@ def select_installed(found: Sequence[Proof]) -> tuple[list[Proof], list[str]]:
     return chosen, list(dict.fromkeys(missing))
 
 
-def select_within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:
+def select_within(
+    found: Sequence[VerifiablePreset], seconds: float, jobs: int
+) -> list[VerifiablePreset]:
     """The largest number of proofs that fit into the time, the shortest first.
 
     Raises:
         RequestError: none does.
     """
-    chosen: list[Proof] = []
+    chosen: list[VerifiablePreset] = []
     for proof in sorted(found, key=lambda proof: proof.seconds):
         if (
             sum(item.seconds for item in chosen) + proof.seconds <= seconds * jobs

@@ -18,7 +18,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from rlbook.interaction.vector_envs.sync_vector import Advanced, SyncVector
+from rlbook.interaction.vector_envs.sync_vector import SyncVector, VectorStep
 
 FEWEST = 6
 """The number of poles below which array arithmetic takes longer than Python's."""
@@ -74,7 +74,7 @@ class PoleStep(NamedTuple):
     terminated: NDArray[np.bool_]  # [n]
 
 
-def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
+def advance(vector: SyncVector, actions: NDArray[Any]) -> VectorStep:
     """See `SyncVector.advance`."""
     if not hasattr(vector, "poles"):
         vector.poles = _poles_of(vector)  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def advance(vector: SyncVector, actions: NDArray[Any]) -> Advanced:
             poles.poles[i].steps_beyond_terminated = 0
     vector._terminated, vector._truncated = terminated, truncated
     seen = [recorder.obs for recorder in vector.envs]
-    return Advanced(seen, rewards, terminated, truncated, {}, {}, {})
+    return VectorStep(seen, rewards, terminated, truncated, {}, {}, {})
 
 
 def step_poles(poles: list[Any], actions: NDArray[Any]) -> PoleStep | None:

@@ -104,7 +104,7 @@ class FlatAdam:
             torch.zeros(()),
         )
         self._split_groups()
-        self._watched = _Watched(
+        self._watched = _ModuleSnapshot(
             [module for group in groups for module in group.modules], self.parameters
         )
 
@@ -258,7 +258,7 @@ def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
     return spans
 
 
-class _Watched:
+class _ModuleSnapshot:
     """The modules, and the parameters whose memory an optimiser holds, to check that they are still
     the same."""
 

@@ -33,7 +33,7 @@ from rlbook.llm.generation.prompt_rows import (
 from rlbook.llm.models import causal_lm, packing
 from rlbook.llm.models.compute import autocast, compute_of, recompute
 from rlbook.llm.models.lora import LoraLinear
-from rlbook.llm.models.packing import Packed
+from rlbook.llm.models.packing import PackedTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -171,7 +171,7 @@ def _hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
     return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
 
 
-def packed_logits(model: Any, rows: Packed) -> Tensor:
+def packed_logits(model: Any, rows: PackedTexts) -> Tensor:
     """The fast form of `rlbook.llm.models.packing.packed_logits`."""
     if not is_plain_llama(model):
         return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
 
 
-class Numbers(NamedTuple):
+class ScheduleNumbers(NamedTuple):
     """A schedule as plain numbers, for compiled code."""
 
     kind: int  # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
@@ -28,7 +28,7 @@ class Numbers(NamedTuple):
     warmup: float = 0.0
 
 
-def scheduled_value(numbers: Numbers, progress: float, count: int) -> float:
+def scheduled_value(numbers: ScheduleNumbers, progress: float, count: int) -> float:
     """The value of any schedule at a given progress.
 
     Args:
@@ -65,7 +65,7 @@ def _check(name: str, value: float, *, above: float = -math.inf, most: float = m
 
 @dataclass(frozen=True)
 class _NumberedSchedule:
-    """The common base of schedules. Their fields are numbers, in the order of `Numbers`."""
+    """The common base of schedules. Their fields are numbers, in the order of `ScheduleNumbers`."""
 
     kind: ClassVar[int]
 
@@ -74,9 +74,11 @@ class _NumberedSchedule:
         return scheduled_value(self.numbers, progress, count)
 
     @cached_property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> ScheduleNumbers:
         """The schedule as plain numbers, for compiled code."""
-        return Numbers(self.kind, *(float(getattr(self, item.name)) for item in fields(self)))
+        return ScheduleNumbers(
+            self.kind, *(float(getattr(self, item.name)) for item in fields(self))
+        )
 
     @property
     def range(self) -> tuple[float, float]:

@@ -164,7 +164,7 @@ class TableFeatures(Features):
         return (digits if self._weights is None else digits @ self._weights)[..., None]
 
 
-class Listed(Features):
+class FeatureRows(Features):
     """Features looked up in a table with a row for each of S numbered states.
 
     Args:
@@ -185,7 +185,7 @@ class Listed(Features):
         return self.rows[np.asarray(observations)]
 
 
-class InABox(Features):
+class BoxFeatures(Features):
     """Base class for features of numbers between `low` and `high`.
 
     Args:
@@ -209,7 +209,7 @@ class InABox(Features):
         return np.clip(self.from_low(observations) / self._width, 0.0, 1.0)
 
 
-class Tiles(InABox):
+class Tiles(BoxFeatures):
     """Tile coding: `tilings` offset grids with `bins` tiles per dimension; a single tiling is state
     aggregation."""
 
@@ -241,7 +241,7 @@ class Tiles(InABox):
         return (tile[..., None, :] + self._shifts).astype(np.int64) @ self._weights + self._first
 
 
-class Polynomial(InABox):
+class Polynomial(BoxFeatures):
     """Polynomial features: products of powers up to `order` of the scaled components."""
 
     binary = False
@@ -261,7 +261,7 @@ class Polynomial(InABox):
         return (self.scale(observations)[..., None, :] ** self.exponents).prod(axis=-1)
 
 
-class Fourier(InABox):
+class Fourier(BoxFeatures):
     """Fourier features: cosines of the scaled components, with frequencies up to `order`."""
 
     binary = False
@@ -337,7 +337,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
         and int(space.n) * (found.num_active if found.binary else found.num_features)
         <= MAX_FEATURES
     ):
-        return Listed(found(np.arange(space.n)), found)
+        return FeatureRows(found(np.arange(space.n)), found)
     return found
 
 
@@ -366,7 +366,7 @@ def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -
         )
 
 
-def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Listed:
+def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> FeatureRows:
     if not isinstance(space, spaces.Discrete):
         raise RequestError(
             "features given as vectors need discrete states, but these observations are continuous"
@@ -375,7 +375,7 @@ def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Lis
         raise RequestError(
             f"features must be one vector for each of the {space.n} states, got {len(rows)}"
         )
-    return Listed(np.array(rows))
+    return FeatureRows(np.array(rows))
 
 
 def _bounds(

@@ -61,7 +61,7 @@ class LearnedReward(Protocol):
         ...
 
 
-class PaidEnv(gymnasium.Wrapper):
+class LearnedRewardEnv(gymnasium.Wrapper):
     """One environment rewarded by a model. The wrapped environment keeps the latest observation.
 
     Args:
@@ -74,7 +74,7 @@ class PaidEnv(gymnasium.Wrapper):
 
     def __init__(
         self,
-        env: ResumableEnv | PaidEnv,
+        env: ResumableEnv | LearnedRewardEnv,
         model: LearnedReward,
         caution: float = 0.0,
         *,
@@ -140,9 +140,9 @@ class PaidEnv(gymnasium.Wrapper):
         return concatenate(space, [obs], create_empty_array(space, 1))
 
 
-class PaidVectorEnv(VectorWrapper):
+class LearnedRewardVectorEnv(VectorWrapper):
     """N environments rewarded by a model; environments whose episode has ended receive no reward.
-    Arguments as for `PaidEnv`."""
+    Arguments as for `LearnedRewardEnv`."""
 
     def __init__(
         self, env: VectorEnv, model: LearnedReward, caution: float = 0.0, *, added: bool = False

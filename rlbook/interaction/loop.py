@@ -22,7 +22,7 @@ SAMPLED = 17
 
 
 @runtime_checkable
-class Chunked(Protocol):
+class MultiStepInteraction(Protocol):
     """An interaction that can run many steps in one call."""
 
     obs: object
@@ -130,7 +130,11 @@ def loop(
     agent.progress = budget.progress(interaction.steps, interaction.episodes)
     if agent.progress >= 1.0:
         return
-    if in_chunks and isinstance(interaction, Chunked) and interaction.takes_over(agent):
+    if (
+        in_chunks
+        and isinstance(interaction, MultiStepInteraction)
+        and interaction.takes_over(agent)
+    ):
         yield from _run_in_chunks(agent, interaction, budget)
         return
 
@@ -151,7 +155,9 @@ def logged_rows(step: Step) -> Any:
     return step.valid if step.final_reward is None else True
 
 
-def _run_in_chunks(agent: Agent, interaction: Chunked, budget: Budget) -> Iterator[Totals]:
+def _run_in_chunks(
+    agent: Agent, interaction: MultiStepInteraction, budget: Budget
+) -> Iterator[Totals]:
     if interaction.obs is None:
         interaction.start()
         agent.begin()

@@ -37,14 +37,14 @@ LOST = "another of the {size} processes has ended, so no further step can be tak
 HEAD = 9  # bytes before a message: its length, and whether a signal asks to stop
 
 
-class Place(NamedTuple):
+class ProcessRank(NamedTuple):
     """A process among those of its run."""
 
     rank: int  # from 0; 0 is the leader
     size: int  # how many there are
 
 
-def place() -> Place:
+def place() -> ProcessRank:
     """This process's place, from the environment variables of its launcher; without one it is the
     only process.
 
@@ -52,11 +52,11 @@ def place() -> Place:
         RequestError: the variables are not numbers.
     """
     if any(name not in os.environ for name in VARIABLES):
-        return Place(0, 1)
+        return ProcessRank(0, 1)
     try:
-        found = Place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        found = ProcessRank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     except ValueError:
-        found = Place(-1, 0)
+        found = ProcessRank(-1, 0)
     if not 0 <= found.rank < found.size:
         raise RequestError(
             "RANK and WORLD_SIZE must be numbers with 0 ≤ RANK < WORLD_SIZE, got"

@@ -37,7 +37,7 @@ Observations = NDArray[np.number] | dict[str, NDArray[np.number]]
 _summing: tuple[ProcessGroup, float] | None = None
 
 
-class Acting(Protocol):
+class Actor(Protocol):
     """The acting interface of a policy or a teacher."""
 
     def act(
@@ -190,7 +190,7 @@ def log_prob_by_rows(policy: Policy, batch: Batch) -> Tensor:
 
 
 def act_on_rows(
-    policy: Acting,
+    policy: Actor,
     obs: Observations,
     rng: np.random.Generator,
     state: object,
@@ -209,7 +209,7 @@ def act_on_rows(
         return policy.act(obs, rng, state, action_mask)
     count = len(next(iter(obs.values())))
     rows = group.rows(count)
-    mine: Any = OwnRows(rng, count, rows)
+    mine: Any = ShardGenerator(rng, count, rows)
     own = {name: part[rows] for name, part in obs.items()}
     found = None
     if rows.start < rows.stop:
@@ -221,7 +221,7 @@ def act_on_rows(
     return action, log_prob
 
 
-class OwnRows:
+class ShardGenerator:
     """A random generator that draws for all rows and returns those of one process, so a row's
     numbers do not depend on the number of processes.
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlbook.agent import Frozen, State
+from rlbook.agent import FrozenPart, State
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.networks.distributions import Distribution
 
@@ -58,7 +58,9 @@ def saved_tensors(module: nn.Module) -> State:
     state: State = {name: tensor for name, tensor in _unique_tensors(module) if name not in frozen}
     if not frozen:
         return state
-    return state | {FROZEN: digest(frozen) if getattr(module, "rebuilt", False) else Frozen(frozen)}
+    return state | {
+        FROZEN: digest(frozen) if getattr(module, "rebuilt", False) else FrozenPart(frozen)
+    }
 
 
 def load_saved(module: nn.Module, state: State) -> None:

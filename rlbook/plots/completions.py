@@ -32,7 +32,7 @@ class DisplayedCompletion:
     answer: str | None  # the right one, where it is known
     tokens: list[str]  # [T], EOS included where it was written
     probability: np.ndarray  # [T] under the policy that wrote them, in [0, 1]
-    advantage: np.ndarray  # [T], see `Written.meaning`
+    advantage: np.ndarray  # [T], see `DisplayedCompletions.meaning`
     reward: float  # of the whole, in reward units
 
 

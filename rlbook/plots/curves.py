@@ -131,7 +131,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanCurve:
     """The mean of several runs' curves; for a single run, its curve."""
 
     steps: np.ndarray  # [X]
@@ -396,7 +396,7 @@ def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     return (total[end] - total[start]) / (end - start)
 
 
-def _smoothed_mean(curves: Sequence[Points], window: int) -> tuple[Mean, Mean]:
+def _smoothed_mean(curves: Sequence[Points], window: int) -> tuple[MeanCurve, MeanCurve]:
     """The mean of several runs' moving means, and that of the curves as they were logged."""
     logged = mean_curve(curves)
     if window == 1:
@@ -404,15 +404,15 @@ def _smoothed_mean(curves: Sequence[Points], window: int) -> tuple[Mean, Mean]:
     return mean_curve([(steps, moving_mean(values, window)) for steps, values in curves]), logged
 
 
-def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
+def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> MeanCurve:
     """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, with linear
     interpolation between reports."""
     if len(curves) == 1:
-        return Mean(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
+        return MeanCurve(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
     grid = np.linspace(first, max(first, last), POINTS)
     values = np.stack([np.interp(grid, steps, returns) for steps, returns in curves])
-    return Mean(grid, values.mean(axis=0), *bootstrap_band(values))
+    return MeanCurve(grid, values.mean(axis=0), *bootstrap_band(values))
 
 
 # Drawing
@@ -513,7 +513,7 @@ def _quantity_of(unit: str) -> str:
     return next((quantity for quantity, counted in UNITS.items() if unit == counted), "return")
 
 
-def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
+def _error_means(name: str, curves: list[Curve]) -> dict[int, MeanCurve]:
     """Index of a group of seeds → the distance of its runs from the exact answer, for groups in
     which all were compared with it, at common steps."""
     found = {}
@@ -525,7 +525,7 @@ def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
     return found
 
 
-def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, Mean]) -> None:
+def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, MeanCurve]) -> None:
     """Draws the distance from the exact answer on a logarithmic axis down to the smallest nonzero
     value; on a linear one if all others are of one magnitude."""
     plain_axes(axes)
@@ -564,7 +564,7 @@ def _draw_group(
     smooth: int,
     *,
     dashed: bool = False,
-) -> Mean:
+) -> MeanCurve:
     """Draws the mean of a group, smoothed if requested. Returns the unsmoothed mean."""
     mean, logged = _smoothed_mean([(curve.steps, curve.returns) for curve in group], smooth)
     if smooth > 1:

@@ -36,7 +36,7 @@ from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 
 RECIPE, TABLE, DONE = "recipe.json", "table.json", "done"
 LIMIT = 100_000_000  # bytes of what the folder's JSON files hold at most
-Measured = dict[str, list[float]]
+MeasuredValues = dict[str, list[float]]
 
 
 @dataclass
@@ -47,8 +47,8 @@ class StageOutcome:
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     """A function's report about its data, or the last line of a run's log."""
-    before: Measured | None = None
-    after: Measured | None = None
+    before: MeasuredValues | None = None
+    after: MeasuredValues | None = None
 
 
 def plan_stages(recipe: Recipe, folder: Path) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ def _export(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
     return export(source, stage.place(folder), allow_import=recipe.trusted, **stage.arguments)
 
 
-def _measure(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
+def _measure(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> MeasuredValues:
     """Each measurement of a run, one number per episode or item."""
     return {
         item.name: _values(recipe, item, run, folder)

@@ -119,7 +119,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class _Crew:
+class _WorkerPool:
     """The number of worker processes, and where they run."""
 
     folder: Path
@@ -230,7 +230,7 @@ def search_hyperparameters(
     """Runs the unfinished part of a search; arguments and errors as for `tune`."""
     folder, trials = Path(out), whole_number("trials", trials, 1, MOST)
     fresh = next_fresh_seeds(plan, whole_number("fresh_seeds", fresh_seeds, 0, MOST))
-    crew = _Crew(folder, whole_number("jobs", jobs, 1, MOST), cluster, allow_import)
+    crew = _WorkerPool(folder, whole_number("jobs", jobs, 1, MOST), cluster, allow_import)
     import_optuna()
     if cluster is not None:  # is it there? before anything is written
         list(start_commands(WORKER, [], 1, cluster))
@@ -268,7 +268,7 @@ def next_fresh_seeds(plan: TuningPlan, count: int) -> list[int]:
 
 def _search(
     plan: TuningPlan,
-    crew: _Crew,
+    crew: _WorkerPool,
     trials: int,
     fresh_seeds: list[int],
     on_trial: OnTrial,
@@ -307,7 +307,7 @@ def _search(
     return tuning
 
 
-def _measure(plan: TuningPlan, crew: _Crew, tuning: Tuning) -> None:
+def _measure(plan: TuningPlan, crew: _WorkerPool, tuning: Tuning) -> None:
     """Trains the best and the first trial on the fresh seeds."""
     chosen = {tuning.best.number: tuning.best}
     if tuning.first is not None:
@@ -371,7 +371,7 @@ def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -
         scores: list[float] = []
         try:
             for seed in plan.seeds:
-                watch = _Watch(trial, scores, plan.prune)
+                watch = _PruningCallback(trial, scores, plan.prune)
                 run = plan.train(chosen, seed, on_report=watch, allow_import=allow_import)
                 score = final_return(run.metrics)
                 if score is None:
@@ -387,7 +387,7 @@ def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -
         return _trial_of(study.get_trials(deepcopy=False)[trial.number], plan)
 
 
-class _Watch:
+class _PruningCallback:
     """Reports a run's evaluations to its trial, and ends the run if the trial is pruned."""
 
     def __init__(self, trial: optuna.Trial, scores: Sequence[float], prune: bool) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
-from rlbook.data.recorded import Recorded
+from rlbook.data.recorded import RecordedEpisode
 from rlbook.data.schemas import COLUMNS, schema_of
 from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError, request_errors
@@ -86,13 +86,13 @@ class EpisodeRecorder(gymnasium.Wrapper):
         self.rewards.append(float(result[1]))
         return result
 
-    def episode(self, step: Step) -> Recorded | None:
+    def episode(self, step: Step) -> RecordedEpisode | None:
         """The episode that `step` ended; None if it continues."""
         self.masks.append(step.action_mask)
         terminated, truncated = bool(np.all(step.terminated)), bool(np.all(step.truncated))
         if not (terminated or truncated):
             return None
-        return Recorded(
+        return RecordedEpisode(
             self.observations,
             self.actions,
             self.rewards,
@@ -120,7 +120,7 @@ def record_episodes(
     explore: bool = False,
     epsilon: float = 0.0,
     longest: int = LONGEST,
-) -> Iterator[Recorded]:
+) -> Iterator[RecordedEpisode]:
     """Yields episodes that an agent plays, one after another, without end.
 
     Args:
@@ -159,7 +159,7 @@ def record_episodes(
         if explore:
             agent.begin()
 
-    def record(step: Step) -> Recorded | None:
+    def record(step: Step) -> RecordedEpisode | None:
         player.observe(step)
         return recorder.episode(step)
 
@@ -373,7 +373,7 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
     except ValueError as error:
         raise RequestError(
             f"pairs cannot be made of these data: {error}; rows of text need {COLUMNS['Pairs']}, or"
-            f" {COLUMNS['Labelled']}"
+            f" {COLUMNS['LabelledEpisodes']}"
         ) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlbook.agent import Agent
 from rlbook.checks import check, one_of, unit_interval, whole_number
-from rlbook.data.recorded import Recorded
+from rlbook.data.recorded import RecordedEpisode
 from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -74,7 +74,7 @@ def record(
     agent, recipe, name = _acting_agent(source, policy, seed, checkpoint, allow_import, env_kwargs)
     returns: list[float] = []
 
-    def play() -> Iterator[Recorded]:
+    def play() -> Iterator[RecordedEpisode]:
         for episode in islice(
             record_episodes(agent, recipe, seed, explore=explore, epsilon=epsilon), episodes
         ):

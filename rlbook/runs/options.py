@@ -152,7 +152,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class SeveralSeeds:
+class SeedOptions:
     """How many runs that differ only in their seed, and how many of them at a time. These options
     are not stored with any of the runs."""
 
@@ -173,7 +173,7 @@ class SeveralSeeds:
             raise RequestError(f"cluster has no effect without seeds, got {self.cluster!r}")
 
 
-def _check_counts(options: RunOptions | SeveralSeeds) -> None:
+def _check_counts(options: RunOptions | SeedOptions) -> None:
     """Converts counts to whole numbers. Raises RequestError if one is not a whole number, or
     outside its range."""
     for item in fields(options):

@@ -25,8 +25,8 @@ from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable,
 from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.interaction.learned_reward import (
     LearnedReward,
-    PaidEnv,
-    PaidVectorEnv,
+    LearnedRewardEnv,
+    LearnedRewardVectorEnv,
     check_readable,
     model_weight,
 )
@@ -52,7 +52,7 @@ BONUS_COEF = 0.1
 """The default size of an exploration bonus, in reward units."""
 
 
-class Ready(NamedTuple):
+class RunSetup(NamedTuple):
     """The parts of a run, ready to train."""
 
     agent: Agent
@@ -63,7 +63,7 @@ class Ready(NamedTuple):
 
 def set_up(
     request: Request, load: Callable[[Path], Agent], workers: Workers | None = None
-) -> Ready:
+) -> RunSetup:
     """Makes the environment, the agent and its source. `load` reads a run's agent from its folder;
     `workers` step the environments.
 
@@ -204,12 +204,14 @@ def _rewarded_environment(
     raw = ResumableEnv(request.recipe.make())
     _check_named(model, raw)
     adaptation = adapt_to(request.agent, raw, request.config)
-    paid: ResumableEnv | PaidEnv = raw
+    paid: ResumableEnv | LearnedRewardEnv = raw
     if model is not None:
         _check_pays(request, model, raw)
-        paid = PaidEnv(raw, model, request.options.reward_caution or 0.0)  # type: ignore[arg-type]
+        paid = LearnedRewardEnv(raw, model, request.options.reward_caution or 0.0)  # type: ignore[arg-type]
     bonus = _bonus(request, raw.observation_space)
-    return AdaptedEnv(paid if bonus is None else PaidEnv(paid, bonus, added=True), adaptation)
+    return AdaptedEnv(
+        paid if bonus is None else LearnedRewardEnv(paid, bonus, added=True), adaptation
+    )
 
 
 def _vector(
@@ -222,9 +224,9 @@ def _vector(
     if model is not None:
         _check_pays(request, model, env.env)
         caution = request.options.reward_caution or 0.0
-        env = AdaptedVectorEnv(PaidVectorEnv(env.env, model, caution), adaptation)  # type: ignore[arg-type]
+        env = AdaptedVectorEnv(LearnedRewardVectorEnv(env.env, model, caution), adaptation)  # type: ignore[arg-type]
     if bonus is not None:
-        env = AdaptedVectorEnv(PaidVectorEnv(env.env, bonus, added=True), adaptation)
+        env = AdaptedVectorEnv(LearnedRewardVectorEnv(env.env, bonus, added=True), adaptation)
     return env
 
 
@@ -294,7 +296,7 @@ def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
     check_readable(model, env, request.recipe.name)
 
 
-def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
+def _ready(request: Request, env: Adapted, parts: Parts) -> RunSetup:
     kind, notes = request.agent, env.adaptation.notes + _model_notes(request)
     given = _accepted_parts(kind, parts)
     source = _source_name(request)
@@ -302,7 +304,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         return _planning(request, env, given)
     agent = _make_agent(request, env, given)
     if source == "data":
-        return Ready(
+        return RunSetup(
             agent,
             DataSource(lambda: _check_settings(agent, _data(request, env, parts))),
             notes + _prompts_note(request),
@@ -336,7 +338,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
             if request.eval_every != 0
             else ()
         )
-    return Ready(
+    return RunSetup(
         agent,
         EnvironmentSource(interaction),
         notes + ((interaction.note,) if interaction.note else ()),
@@ -408,14 +410,16 @@ def _source_name(request: Request) -> str:
     return "model" if "model" in sources else sources[0]
 
 
-def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
+def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> RunSetup:
     from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
 
     model, where_from = planning_model(request)
     agent = _make_agent(request, env, given)
     if isinstance(agent, Planner):
         agent.check_model(model)
-    return Ready(agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from)
+    return RunSetup(
+        agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from
+    )
 
 
 def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) -> None:

@@ -24,7 +24,7 @@ from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import _Forgiving, align_columns, report_interrupt, show
+from rlbook.cli.output import _TolerantStream, align_columns, report_interrupt, show
 from rlbook.cli.train import check_unchanged, parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
@@ -857,12 +857,12 @@ def test_a_tuple_is_written_with_spaces_or_commas() -> None:
 
 
 def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
-    from rlbook.cli.values import Given
+    from rlbook.cli.values import OptionText
 
-    assert convert("--x", Given(("none",)), float | None) is None
-    assert convert("--x", Given(("1e3",)), int) == 1000
+    assert convert("--x", OptionText(("none",)), float | None) is None
+    assert convert("--x", OptionText(("1e3",)), int) == 1000
     with pytest.raises(RequestError, match="--x must be a number, got 'none'"):
-        convert("--x", Given(("none",)), float)
+        convert("--x", OptionText(("none",)), float)
 
 
 # Streams that are closed, full or left
@@ -965,7 +965,7 @@ def test_a_folder_whose_name_begins_like_an_option_is_named_so_that_commands_tak
 def test_standard_error_that_was_closed_is_no_terminal_to_who_asks_at_exit() -> None:
     """colorama does, where it is installed; a ValueError would be printed after the run."""
     stream = io.StringIO()
-    forgiving = _Forgiving(stream)
+    forgiving = _TolerantStream(stream)
     assert not forgiving.isatty()
     stream.close()
     assert not forgiving.isatty()

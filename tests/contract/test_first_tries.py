@@ -26,7 +26,7 @@ import rlbook
 from rlbook.agent import OF_AN_AGENT
 from rlbook.checks import SYNONYMS
 from rlbook.cli.main import main
-from rlbook.cli.values import Given, convert
+from rlbook.cli.values import OptionText, convert
 from rlbook.evaluation.comparison import rows_and_repeats
 from rlbook.interaction.play_episodes import OF_AN_EVALUATION, Evaluation
 from rlbook.interaction.unknown_environments import OF_AN_ENVIRONMENT
@@ -750,5 +750,5 @@ def test_command_lines_of_other_libraries_are_told_what_to_type(
 
 @pytest.mark.parametrize("sizes", ["64,32", "[64,32]", "(64, 32)", "64, 32"])
 def test_layers_are_named_as_in_python_or_without_its_brackets(sizes: str) -> None:
-    found = convert("--hidden-sizes", Given((sizes,)), tuple[int, ...])
+    found = convert("--hidden-sizes", OptionText((sizes,)), tuple[int, ...])
     assert found == (64, 32)

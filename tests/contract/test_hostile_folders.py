@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rlbook
-from rlbook.agent import Frozen
+from rlbook.agent import FrozenPart
 from rlbook.cli import main as cli
 from rlbook.diagnosis.doctor import complaints
 from rlbook.plots.curves import plot_curves
@@ -275,7 +275,9 @@ def test_frozen_parts_are_there_before_a_checkpoint_names_them_whenever_the_proc
 ) -> None:
     def save(folder: Path, step: int) -> None:
         save_checkpoint(
-            folder, step, {"step": step, "reference": Frozen({"weight": np.full(4, float(step))})}
+            folder,
+            step,
+            {"step": step, "reference": FrozenPart({"weight": np.full(4, float(step))})},
         )
 
     for moment in range(1, 9):  # the frozen file, the checkpoint's two, their names: eight calls

@@ -19,7 +19,7 @@ from random_masks import ACTIONS, RandomMasks
 
 import rlbook
 from rlbook.algorithms.planning.search.mcts import MCTS
-from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
+from rlbook.algorithms.planning.search.simulators import CopySimulator, SnapshotSimulator
 from rlbook.cli.main import main
 from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.errors import RequestError, TrainingError
@@ -240,7 +240,9 @@ def _returns_of_the_best() -> set[float]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "world"), [(MaskedRooms, Copies), (KeptRooms, Snapshots)])
+@pytest.mark.parametrize(
+    ("kind", "world"), [(MaskedRooms, CopySimulator), (KeptRooms, SnapshotSimulator)]
+)
 def test_a_search_keeps_to_the_masks_that_simulated_steps_show(kind: Any, world: Any) -> None:
     exact = exact_action_values()
     run = rlbook.train("mcts", kind(), steps=4, simulations=50, gamma=GAMMA, eval_every=0)

@@ -21,7 +21,7 @@ from rlbook.agent import Step
 from rlbook.data.episodes import Episode, Episodes, collate
 from rlbook.data.files import load
 from rlbook.data.minari_files import write_minari
-from rlbook.data.recorded import Recorded, to_episode
+from rlbook.data.recorded import RecordedEpisode, to_episode
 from rlbook.data.replay import Transitions
 from rlbook.data.transitions import Steps
 from rlbook.errors import RequestError
@@ -102,7 +102,9 @@ def test_masks_in_the_recorded_observations_are_masks(recording: Path, tmp_path:
         seen = np.concatenate([each.obs, each.last_obs[None]]).argmax(axis=1)
         shown = [{"observation": room, "action_mask": ENOUGH[room]} for room in seen]
         episodes.append(
-            Recorded(shown, each.action, [0.0] * len(each.action), each.terminated, False, 10)
+            RecordedEpisode(
+                shown, each.action, [0.0] * len(each.action), each.terminated, False, 10
+            )
         )
     write_minari(tmp_path, episodes, ShownMasks(gymnasium.make(ENV)), policy="walks")
     one, other = Steps(read(tmp_path).episodes).rows, Steps(walked).rows
@@ -205,7 +207,7 @@ def test_an_action_that_was_taken_was_possible() -> None:
 
 def test_masks_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> None:
     env = gymnasium.make(ENV)
-    wrong = Recorded([0, 1], [0], [0.0], False, True, 0, np.ones((2, 4), dtype=bool))
+    wrong = RecordedEpisode([0, 1], [0], [0.0], False, True, 0, np.ones((2, 4), dtype=bool))
     write_minari(tmp_path / "walks", [wrong], env, policy="nobody")
     with pytest.raises(RequestError, match="3 entries, one per action"):
         read(tmp_path / "walks")

@@ -7,6 +7,7 @@ The limits only ever go down.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -175,7 +176,7 @@ BEGINNINGS = frozenset(  # of a phrase, not of a name: `of_rows`, `in_numbers`, 
     " where why what how".split()
 )
 NO_PARTICIPLES = frozenset(
-    "flatten shorten whiten seed unseed reseed feed need speed embed exceed proceed token open"
+    "flatten shorten whiten testbed seed unseed reseed feed need speed embed exceed proceed token open"
     " listen screen green children between when then down".split()
 )
 FIRST_WORDS = frozenset(  # verbs, and what a number or a question begins with
@@ -224,6 +225,46 @@ def test_functions_are_verbs_or_nouns() -> None:
         and not node.name.startswith("__")
         and node.name not in NAMED_FROM_OUTSIDE
         and is_bare_participle(node.name)
+    }
+    assert sorted(named) == []
+
+
+ADJECTIVES = frozenset(  # and a determiner and a participle or two that functions do not have
+    "sure ready full empty plain raw good bad big small new old lot such any all own uniform"
+    " constant exponential inverse categorical ahead running acting forgiving remembers".split()
+)
+CLASSES_NAMED_FROM_OUTSIDE = {  # class → why its name stays
+    "Categorical": "the distribution, as in torch.distributions",
+    "Constant": "a schedule, as `constant(0.1)` is written in an option",
+    "Exponential": "a schedule, as `exponential(1, 0.1)` is written in an option",
+    "Inverse": "a schedule, as `inverse(1)` is written in an option",
+    "Interrupted": "an exception, which a traceback shows with its signal",
+}
+
+
+def is_bare_adjective(name: str) -> bool:
+    """Whether a class's name says how something is, and not what it is: `Searched`, `Sure`,
+    `_Left`, `Each`, `InABox`, `Restorable`; not `ClippedEnv`."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)]
+    last = words[-1]
+    if last in ("bound", "countdown"):
+        return False
+    return (
+        words[0] in BEGINNINGS | {"with", "without"}
+        or last in ADJECTIVES | ALONE | IRREGULAR
+        or (last.endswith("able") and not last.endswith("table"))
+        or (len(last) > 3 and last.endswith(("ed", "en", "wn")) and last not in NO_PARTICIPLES)
+    )
+
+
+def test_classes_are_nouns() -> None:
+    named = {
+        f"{module}.{node.name}"
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and node.name not in CLASSES_NAMED_FROM_OUTSIDE
+        and is_bare_adjective(node.name)
     }
     assert sorted(named) == []
 

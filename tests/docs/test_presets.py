@@ -22,8 +22,8 @@ from rlbook.envs.extras import missing_package
 from rlbook.errors import RequestError
 from rlbook.evaluation import verification
 from rlbook.evaluation.verification import (
-    Expected,
-    Proof,
+    ExpectedResult,
+    VerifiablePreset,
     prediction_interval,
     proofs,
     select_installed,
@@ -56,7 +56,7 @@ def test_every_preset_can_be_asked_for(algorithm: str) -> None:
             "YAML reads 1e-3 as a text; write 0.001"
         )
         if EXPECTED in settings:
-            assert Expected.from_entry(settings[EXPECTED], env).entry() == settings[EXPECTED]
+            assert ExpectedResult.from_entry(settings[EXPECTED], env).entry() == settings[EXPECTED]
 
 
 def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
@@ -133,7 +133,7 @@ def test_the_interval_of_one_more_run_by_hand() -> None:
 
 
 def test_a_run_may_be_better_than_expected_and_not_worse() -> None:
-    expected = Expected(-200.0, (-220.0, -180.0), 3, 50, 9.0)
+    expected = ExpectedResult(-200.0, (-220.0, -180.0), 3, 50, 9.0)
     assert [expected.is_consistent(value) for value in (-150.0, -220.0, -220.01, -221.0)] == [
         True,
         True,
@@ -149,7 +149,7 @@ def error_of(returns: list[float]) -> float:
 def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
     """49 times 500 and once 490: mean 499.8, deviation √(49 · 0.2² + 9.8²) / 7 = √2, standard error
     √2 / √50 = 0.2; 499.8 + 0.329 > 500."""
-    point = Expected(500.0, (500.0, 500.0), 3, 50, 9.0)
+    point = ExpectedResult(500.0, (500.0, 500.0), 3, 50, 9.0)
     assert error_of([500.0] * 49 + [490.0]) == near(0.2, terms=50, size=500.0)
     assert (
         point.is_consistent(499.8, 0.2)
@@ -157,14 +157,14 @@ def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
         and not point.is_consistent(490.0, 3.0)
     )
     assert point.is_consistent(500.0, 0.0) and error_of([3.0]) == 0.0
-    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).is_consistent(
+    assert not ExpectedResult(3.0, (3.0, 3.0), 10, 20, 1.0).is_consistent(
         -100.0, error_of([-100.0] * 20)
     ), "the maze: no noise, no margin"
 
 
 def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
     found = [
-        Proof("ppo", str(seconds), Expected(0, (0, 0), 3, 1, seconds))
+        VerifiablePreset("ppo", str(seconds), ExpectedResult(0, (0, 0), 3, 1, seconds))
         for seconds in (100.0, 16.0, 6.0)
     ]
     chosen = [proof.env for proof in select_within(found, 30.0, jobs=1)]
@@ -222,7 +222,7 @@ def test_presets_stand_in_the_class_or_in_its_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_expectation_is_told_in_one_sentence(entry: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        Expected.from_entry(entry, "the preset of ppo on Maze-v0")
+        ExpectedResult.from_entry(entry, "the preset of ppo on Maze-v0")
 
 
 @pytest.mark.slow
@@ -272,7 +272,8 @@ def test_proofs_are_those_that_were_measured() -> None:
 
 def test_verify_leaves_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     here, away = (
-        Proof("ppo", env, Expected(0, (0, 0), 3, 1, 1.0)) for env in ("Maze-v0", "LunarLander-v3")
+        VerifiablePreset("ppo", env, ExpectedResult(0, (0, 0), 3, 1, 1.0))
+        for env in ("Maze-v0", "LunarLander-v3")
     )
     monkeypatch.setitem(sys.modules, "Box2D", None)  # importing it raises ImportError
     chosen, missing = select_installed([here, away])

@@ -27,7 +27,13 @@ from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
 from rlbook.plots.pages import grid_page
-from rlbook.plots.pages.grid_replay import PageRandom, Replayed, keep_reachable, page_tables, replay
+from rlbook.plots.pages.grid_replay import (
+    PageRandom,
+    ReplayResult,
+    keep_reachable,
+    page_tables,
+    replay,
+)
 from rlbook.plots.pages.templates import text_of
 
 LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
@@ -77,7 +83,7 @@ def random_world(rng: np.random.Generator) -> World:
     return world | prices | {"rewards": rewards}
 
 
-def learned(world: World, name: str, steps: int) -> Replayed:
+def learned(world: World, name: str, steps: int) -> ReplayResult:
     """The same steps by the package's agent, with the page's settings and the page's random
     numbers."""
     return replay(

@@ -22,7 +22,7 @@ from rlbook.algorithms.planning.search.puct_selection import (
     puct_choice,
     visit_policy,
 )
-from rlbook.algorithms.planning.search.simulators import Snapshots
+from rlbook.algorithms.planning.search.simulators import SnapshotSimulator
 from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.world import World
 from rlbook.algorithms.planning.table_model import TERMINATED
@@ -86,7 +86,7 @@ class NetworkSearchAgent(SearchAgent):
     def simulator_for(self, env: gymnasium.Env) -> World:
         game: Any = env.unwrapped
         if self.alternates and not game.alternates:  # somebody else replies there
-            return Snapshots(game, None, self._num_actions, game.rules())
+            return SnapshotSimulator(game, None, self._num_actions, game.rules())
         return super().simulator_for(env)
 
     def act(

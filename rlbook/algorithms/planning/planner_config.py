@@ -29,7 +29,7 @@ class PlannerConfig(Hyperparameters):
     action_bins: Annotated[int, at_least(2)] = 5
 
 
-class Discounted(Protocol):
+class PlannerOptions(Protocol):
     """The hyper-parameters of any planner."""
 
     @property

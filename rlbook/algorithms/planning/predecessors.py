@@ -10,7 +10,7 @@ from scipy import sparse
 from rlbook.envs.tabular.mdp import TabularMDP
 
 
-class Columns(NamedTuple):
+class PredecessorLists(NamedTuple):
     """P(s'|s, a), the episode going on, in the order of s', as lists."""
 
     start: list[int]  # [S + 1]; what leads to s is start[s] : start[s + 1]
@@ -31,10 +31,10 @@ def arrays_of(model: TabularMDP) -> np.ndarray:
     return np.ascontiguousarray(chances).reshape(model.num_states, *model.rewards.shape)
 
 
-def columns_of(model: TabularMDP) -> Columns:
+def columns_of(model: TabularMDP) -> PredecessorLists:
     """The transitions of a model as lists, in the order of the successor."""
     columns = sparse.csc_array(model.continues_by_state)
     columns.sum_duplicates()
     arrays = columns.indptr, columns.indices, columns.data
     lists: list[Any] = [item.tolist() for item in arrays]
-    return Columns(*lists)
+    return PredecessorLists(*lists)

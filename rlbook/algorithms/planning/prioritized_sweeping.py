@@ -36,14 +36,19 @@ from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.greedy import greedy_policy
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
-from rlbook.algorithms.planning.predecessors import Columns, arrays_of, columns_of, is_dense
+from rlbook.algorithms.planning.predecessors import (
+    PredecessorLists,
+    arrays_of,
+    columns_of,
+    is_dense,
+)
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.envs.tabular.mdp import TabularMDP, check_ends
 
 
 def prioritized_sweeping_update(
-    queue: Queue, columns: Columns, backups: int, *, horizon: float, tolerance: float
+    queue: Queue, columns: PredecessorLists, backups: int, *, horizon: float, tolerance: float
 ) -> int:
     """Updates the state with the largest Bellman error, again and again, in place.
 
@@ -88,7 +93,7 @@ class Queue:
             heapq.heappop(heap)
         return heap[0][1]
 
-    def back_up(self, state: int, columns: Columns) -> None:
+    def back_up(self, state: int, columns: PredecessorLists) -> None:
         """V(s) ← max_a Q(s, a), then updates the priorities of the predecessors of s."""
         best, action_values, size = self.best, self.action_values, self.num_actions
         change = best[state] - self.values[state]
@@ -145,7 +150,7 @@ class PrioritizedSweeping(TablePlanner):
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0
         self._errors = np.zeros(self._num_states)  # Bellman errors [S] at the last report
-        self._columns: Columns | None = None
+        self._columns: PredecessorLists | None = None
         self._arrays: np.ndarray | None = None
 
     def _sweep(self, model: TabularMDP) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.seeding import Uniform
+from rlbook.seeding import UniformSource
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
 """The outcome of a step. STUCK is the environment's own truncation: nothing is known about what
@@ -65,7 +65,7 @@ class TableModel:
             [] if masks is None else masks.astype(int).ravel().tolist(),
         )
         self.state = self.root = 0
-        self._rng: Uniform = np.random.default_rng(0)  # `begin` says which
+        self._rng: UniformSource = np.random.default_rng(0)  # `begin` says which
 
     def __deepcopy__(self, memo: dict[int, object]) -> TableModel:
         return self
@@ -117,7 +117,7 @@ class TableModel:
         outcomes."""
         return False
 
-    def begin(self, observation: object, rng: Uniform) -> None:
+    def begin(self, observation: object, rng: UniformSource) -> None:
         """Starts a search from this observation, and draws outcomes from `rng`."""
         self.root, self._rng = self._state_of(observation), rng
 

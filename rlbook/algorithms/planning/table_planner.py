@@ -13,7 +13,7 @@ from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.bounds import ErrorBound, largest_absolute
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
-from rlbook.algorithms.planning.planner_config import Discounted, ModelSpaces, NumberedSpaces
+from rlbook.algorithms.planning.planner_config import ModelSpaces, NumberedSpaces, PlannerOptions
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
@@ -41,7 +41,7 @@ class TablePlanner(Planner):
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | {"converged": CONVERGED} | EXACT_METRICS
 
-    def __init__(self, env: NumberedSpaces, config: Discounted, seed: int = 0) -> None:
+    def __init__(self, env: NumberedSpaces, config: PlannerOptions, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._num_states = int(env.observation_space.n)
         self._num_actions = int(env.action_space.n)

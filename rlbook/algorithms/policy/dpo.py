@@ -45,7 +45,7 @@ from rlbook.algorithms.policy.preference_pairs import (
     ranked_pairs,
     reference_log_prob,
 )
-from rlbook.data.labelled import Labelled, LabelledBatch
+from rlbook.data.labelled import LabelledBatch, LabelledEpisodes
 from rlbook.errors import RequestError
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -123,7 +123,7 @@ class DPO(PolicyAgent):
 
     Config = DPOConfig
     uses = ("reference", *PolicyAgent.uses)
-    data_kinds = ("Pairs", "Labelled")
+    data_kinds = ("Pairs", "LabelledEpisodes")
     idle_on_data = ("epochs", "reference_period")
     rollout = "episodes"
     without_reference = "with a preference_loss that uses none; leave it out"
@@ -196,14 +196,14 @@ class DPO(PolicyAgent):
 
     def check_data(self, data: Data) -> None:
         super().check_data(data)
-        if isinstance(data, Labelled) and self.config.preference_loss != "kto":
+        if isinstance(data, LabelledEpisodes) and self.config.preference_loss != "kto":
             refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
             raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded pairs."""
         self.check_data(data)
-        if isinstance(data, Labelled):
+        if isinstance(data, LabelledEpisodes):
             yield from self.fit_labels(data)
             return
         for recorded in data.minibatches(self.config.batch_size):
@@ -214,7 +214,7 @@ class DPO(PolicyAgent):
             metrics = mean_metrics([self.step(PairedRows(better, worse))])
             yield metrics | {"pairs": float(len(better)), "learning_rate": rate}
 
-    def fit_labels(self, data: Labelled) -> Iterator[Metrics]:
+    def fit_labels(self, data: LabelledEpisodes) -> Iterator[Metrics]:
         """One gradient step for each minibatch of labelled episodes."""
         for episodes, good in data.minibatches(self.config.batch_size):
             batch = LabelledBatch(episodes.to(self.parts.device), good.to(self.parts.device))

@@ -45,15 +45,15 @@ EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
 own."""
 
 
-class RightAnswers(NamedTuple):
+class ReferenceAnswerBatches(NamedTuple):
     """B generated episodes with the reference answer in place of the generated one."""
 
-    behind_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
+    after_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
     alone: Batch  # [B, T''], the same with empty steps
     well_formed: Tensor  # [B] float: 1 where there were steps, once, and an ending
 
 
-Answered = Callable[[Batch], RightAnswers]
+Answered = Callable[[Batch], ReferenceAnswerBatches]
 
 
 @torch.no_grad()
@@ -98,7 +98,7 @@ class AnswerProbability:
     @torch.no_grad()
     def __call__(self, policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
         right = self.answered(batch)
-        score = probability(policy, right.behind_steps)
+        score = probability(policy, right.after_steps)
         baseline = probability(reference or policy, right.alone)
         reward = debias(score, baseline) * right.well_formed
         return (1.0 - self.FORM) * reward + self.FORM * right.well_formed

@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook.agent import Frozen, Parts, State, Step
+from rlbook.agent import FrozenPart, Parts, State, Step
 from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
 from rlbook.algorithms.policy.policy_prediction import PredictingAgent
 from rlbook.algorithms.policy.reference import (
@@ -193,7 +193,7 @@ class PolicyAgent(PredictingAgent):
         their digest if they come from a named folder."""
         weights = module_tensors(reference)
         named = self.parts.reference is not None or self.policy.named
-        return digest(weights) if named and weights else Frozen(weights)
+        return digest(weights) if named and weights else FrozenPart(weights)
 
     def load_state_dict(self, state: State) -> None:
         load_saved(self.policy, state["policy"])

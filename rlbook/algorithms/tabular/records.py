@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.checks import ENDLESS
-from rlbook.functional.schedules import Numbers
+from rlbook.functional.schedules import ScheduleNumbers
 
 METHODS = ("_fields", "__new__", "__getnewargs__", "__repr__", "_make", "_replace", "_asdict")
 """The methods of a named tuple."""
@@ -57,7 +57,7 @@ class Settings(NamedRecord):
     """The hyper-parameters that every update uses, as numbers."""
 
     gamma: float  # discount per step
-    alpha: Numbers  # step size
+    alpha: ScheduleNumbers  # step size
     counting: bool  # whether `visits` is kept
     # whether a schedule follows progress, which is then kept in `clock`
     moving: bool
@@ -66,9 +66,9 @@ class Settings(NamedRecord):
 class ControlSettings(Settings):
     """The settings of an agent with a table Q(s, a), including its exploration."""
 
-    epsilon: Numbers  # probability of a random action
+    epsilon: ScheduleNumbers  # probability of a random action
     exploration: int  # EPSILON_GREEDY, SOFTMAX or UCB
-    temperature: Numbers  # of softmax, in reward units
+    temperature: ScheduleNumbers  # of softmax, in reward units
     confidence: float  # c of UCB, in reward units
     # α where it is constant and nothing is counted, else -1
     fixed_alpha: float

@@ -521,7 +521,7 @@ PROBES: dict[str, Callable[[ModuleType, Case], Any]] = {
 }
 
 
-class Silence(io.TextIOBase):
+class NullStream(io.TextIOBase):
     """A stream that discards a student's prints."""
 
     def write(self, text: str) -> int:
@@ -569,7 +569,7 @@ def report(text: str, asked: list[tuple[str, list[Case]]]) -> list[dict[str, Any
 def main() -> None:
     """Reads the request, and prints the results."""
     output, given = sys.stdout, json.load(sys.stdin)
-    sys.stdout = Silence()
+    sys.stdout = NullStream()
     torch.set_num_threads(1)
     token, told = given.pop("token"), report(given["text"], given["asked"])
     print(json.dumps({"token": token, "told": told}), file=output, flush=True)

@@ -30,7 +30,7 @@ from rlbook.book.figures.axes import value_grid
 from rlbook.envs import TabularMDP
 
 __all__ = [
-    "Lines",
+    "SourceCode",
     "TabularMDP",
     "check",
     "difference",
@@ -76,7 +76,7 @@ def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str
     return "right" if distance <= tolerance else f"not right, off by {distance:.3g}"
 
 
-class Lines:
+class SourceCode:
     """Source code that a notebook displays as code."""
 
     def __init__(self, text: str, language: str = "python") -> None:
@@ -89,7 +89,7 @@ class Lines:
         return f"```{self.language}\n{self.text}\n```"
 
 
-def lines(function: Callable[..., Any] | str) -> Lines:
+def lines(function: Callable[..., Any] | str) -> SourceCode:
     """The source of a function without its docstring and decorators, below the name of its file.
 
     Args:
@@ -103,7 +103,7 @@ def lines(function: Callable[..., Any] | str) -> Lines:
     if ast.get_docstring(definition) is not None:
         kept[body[0].lineno - 1 : body[0].end_lineno] = []
     where = f"# {shown.__module__.replace('.', '/')}.py"
-    return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))
+    return SourceCode("\n".join([where, *kept[definition.lineno - 1 :]]))
 
 
 def find_function(place: str) -> Callable[..., Any]:
@@ -115,10 +115,10 @@ def find_function(place: str) -> Callable[..., Any]:
         return getattr(find_function(module), name)
 
 
-def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:
+def difference(old: Callable[..., Any], new: Callable[..., Any]) -> SourceCode:
     """The lines of two functions as a diff: removed lines after "-", added ones after "+", common
     ones after " "."""
     before, after = (lines(function).text.splitlines() for function in (old, new))
-    return Lines(
+    return SourceCode(
         "\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff"
     )

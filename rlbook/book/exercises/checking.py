@@ -30,7 +30,7 @@ RUNNER = """
 import io, json, sys
 import numpy as np
 
-class Silence(io.TextIOBase):
+class NullStream(io.TextIOBase):
     def write(self, text):
         return len(text)
 
@@ -56,7 +56,7 @@ def told(cases):
         return {"error": f"{type(error).__name__}: {error}" + line_of(error.__traceback__)}
 
 output, cases = sys.stdout, json.load(sys.stdin)
-sys.stdout = Silence()
+sys.stdout = NullStream()
 text = json.dumps(told(cases))
 print(text, file=output, flush=True)
 """

@@ -124,7 +124,7 @@ def train(algorithm: str, env: str) -> tuple[Run, float]:
 
 
 @dataclass(frozen=True)
-class Exam:
+class HeldOutAccuracy:
     """A language model's accuracy on the held-out sums."""
 
     greedy: float  # share of correct answers with greedy decoding
@@ -132,14 +132,14 @@ class Exam:
     answers: list[DisplayedCompletion]  # its greedy answers to the first few
 
 
-def examine(run: Run) -> Exam:
+def examine(run: Run) -> HeldOutAccuracy:
     """Asks every held-out sum once greedily and once sampled."""
     from rlbook.plots.completions import write
 
     recipe = run.request.recipe.for_evaluation()
     greedy = rlbook.evaluate(run, episodes=HELD_OUT).mean
     sampled = write(run.agent, recipe, range(HELD_OUT), samples=1).mean_reward
-    return Exam(
+    return HeldOutAccuracy(
         greedy, sampled, write(run.agent, recipe, range(SHOWN), samples=1, greedy=True).completions
     )
 
@@ -194,7 +194,7 @@ def _mark(completion: DisplayedCompletion, terminal: Terminal) -> str:
     )
 
 
-def _score(result: Exam, terminal: Terminal) -> str:
+def _score(result: HeldOutAccuracy, terminal: Terminal) -> str:
     """A score formatted for use within a sentence."""
     return (
         f"{terminal.bold(f'{result.greedy:.0%}')} right when it takes the likeliest token, and"

@@ -29,7 +29,7 @@ FITS, UPDATES = 8, 504  # of DAgger, and minibatches of either
 
 
 @dataclass(frozen=True)
-class Ladder:
+class LadderReturns:
     """Expected returns of greedy policies, undiscounted, in reward units."""
 
     labels: NDArray[np.int64]  # [K]
@@ -39,7 +39,7 @@ class Ladder:
     chance: float  # of moves at random
 
 
-def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Ladder:
+def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> LadderReturns:
     """Trains both learners on each number of labels.
 
     Args:
@@ -74,7 +74,7 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
             gradient_steps=UPDATES // FITS,
         )
     best = PolicyIteration.solve(model, gamma=0.99).greedy_policy()
-    return Ladder(
+    return LadderReturns(
         np.array(labels),
         clone,
         dagger,
@@ -83,7 +83,7 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
     )
 
 
-def measurements(ladder: Ladder) -> dict[str, float]:
+def measurements(ladder: LadderReturns) -> dict[str, float]:
     """Medians over the seeds."""
     of_clones, of_dagger = (np.median(found, axis=0) for found in (ladder.clone, ladder.dagger))
     each = {
@@ -94,7 +94,7 @@ def measurements(ladder: Ladder) -> dict[str, float]:
     return each | {"expert": ladder.expert, "moves at random": ladder.chance}
 
 
-def draw(ladder: Ladder) -> Figure:
+def draw(ladder: LadderReturns) -> Figure:
     """How much each learner loses against the expert, over the number of labels; at 0 it is as
     good."""
     from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend

@@ -22,7 +22,7 @@ PARTS = ("tables", "networks", "language models")
 
 
 @dataclass(frozen=True)
-class Shown:
+class BugRun:
     """The run that shows the bug, and the metric to look at."""
 
     algorithm: str
@@ -61,7 +61,7 @@ class Exhibit:
     old: str
     """The correct line, without its indentation; it occurs in the file once."""
     new: str
-    shown: Shown
+    shown: BugRun
     why: str
     notice: str
     seen: str
@@ -154,7 +154,7 @@ def read_exhibit(path: Path) -> Exhibit:
         name=path.stem,
         old=content["old"],
         new=content["new"],
-        shown=Shown(**content["shown"]),
+        shown=BugRun(**content["shown"]),
         **texts,
     )
 

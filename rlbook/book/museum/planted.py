@@ -23,7 +23,7 @@ from rlbook.errors import RequestError
 from rlbook.fast_forms import PLAIN
 
 
-class Planter(SourceFileLoader):
+class BugLoader(SourceFileLoader):
     """Loads one module with an exhibit's bug, and writes no bytecode."""
 
     def __init__(self, fullname: str, path: str, exhibit: Exhibit) -> None:
@@ -35,7 +35,7 @@ class Planter(SourceFileLoader):
         return self.source_to_code(source.encode("utf-8"), self.path)
 
 
-class Finder:
+class BugFinder:
     """Finds that module before the import system's own finders."""
 
     def __init__(self, exhibit: Exhibit) -> None:
@@ -48,7 +48,7 @@ class Finder:
             return None
         found = PathFinder.find_spec(fullname, path)
         assert found is not None and found.origin is not None
-        loader = Planter(fullname, found.origin, self.exhibit)
+        loader = BugLoader(fullname, found.origin, self.exhibit)
         return spec_from_file_location(fullname, found.origin, loader=loader)
 
 
@@ -61,7 +61,7 @@ def plant(exhibit: Exhibit) -> None:
     if exhibit.module in sys.modules:
         raise ValueError(f"{exhibit.module} is loaded already")
     assert exhibit.number
-    sys.meta_path.insert(0, Finder(exhibit))
+    sys.meta_path.insert(0, BugFinder(exhibit))
 
 
 def main(name: str, module: str, *arguments: str) -> None:

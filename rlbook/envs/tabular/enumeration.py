@@ -20,7 +20,7 @@ class NoModel(ValueError):
     ValueError instead.)"""
 
 
-class Restorable(Protocol):
+class RestorableEnv(Protocol):
     """An environment that can be restored to any state it has been in; its methods are specified by
     Gymnasium."""
 
@@ -50,7 +50,7 @@ START_SEEDS = 100
 """The number of seeds with which episodes are started to find the initial distribution."""
 
 
-class Discovered:
+class DiscoveredStates:
     """The states discovered so far, in order, and those whose actions have not been tried."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Discovered:
         return number
 
 
-def enumerate_states(env: Restorable, name: str, max_transitions: int) -> ListedModel:
+def enumerate_states(env: RestorableEnv, name: str, max_transitions: int) -> ListedModel:
     """Enumerates states breadth-first from the environment's initial states, then restores the
     environment.
 
@@ -102,9 +102,9 @@ def enumerate_states(env: Restorable, name: str, max_transitions: int) -> Listed
 
 
 def _explore(
-    env: Restorable, name: str, max_transitions: int
-) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:
-    found = Discovered()
+    env: RestorableEnv, name: str, max_transitions: int
+) -> tuple[DiscoveredStates, list[int], list[tuple[int, int, int, float, bool]]]:
+    found = DiscoveredStates()
     starts = []
     for seed in range(START_SEEDS):
         observation, _ = env.reset(seed=seed)

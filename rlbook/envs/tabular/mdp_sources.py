@@ -12,7 +12,7 @@ from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.tabular.enumeration import ListedModel, NoModel, enumerate_states
 
 
-class Tabled(Protocol):
+class TableEnv(Protocol):
     """An environment with gymnasium's table `P[s][a]`: lists of (probability, next state, reward,
     terminated)."""
 
@@ -70,7 +70,7 @@ def check_wrappers(env: gymnasium.Env) -> None:
         env = env.env
 
 
-def _from_table(env: Tabled) -> ListedModel:
+def _from_table(env: TableEnv) -> ListedModel:
     """The transitions in Gymnasium's `P[s][a]`: lists of (probability, next state, reward,
     terminated).
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.seeding import Uniform
+from rlbook.seeding import UniformSource
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -65,7 +65,7 @@ class Entries(NamedTuple):
     reward_std: Any = None  # [E] float, in reward units; None: no noise
 
 
-def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uniform) -> int:
+def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: UniformSource) -> int:
     """The first index from `first` on whose cumulative probability exceeds a uniform number; the
     last one of a row is 1."""
     uniform = rng.random()

@@ -23,7 +23,7 @@ from rlbook.fast.compiled import can_cache, numba_module
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64] | NDArray[np.int32]
 StopNumbers = tuple[float, float, float, int, int, float, float]
-"""The fields of `rlbook.fast.tabular.sweeps.Stop`."""
+"""The fields of `rlbook.fast.tabular.sweeps.StopRule`."""
 
 
 def sweep_states_in_place(
@@ -251,8 +251,8 @@ def optimal_sweeps(
     `blank` says that all values are 0, so that the first sweep need not read the transitions.
     `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where
     episodes can end. Comes back early after a sweep that something may follow from
-    (`rlbook.fast.tabular.sweeps.Stop`). Returns how many sweeps there were, the drift, and a number that no
-    value exceeds.
+    (`rlbook.fast.tabular.sweeps.StopRule`). Returns how many sweeps there were, the
+    drift, and a number that no value exceeds.
     """
     factor, tolerance, travelled, sweeps, period, width, shrinking = stop
     for i in range(len(extremes)):

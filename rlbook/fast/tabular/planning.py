@@ -35,7 +35,7 @@ from rlbook.fast.tabular.sweeps import (
     CompiledSweeps,
     Extremes,
     SparseSweeps,
-    Stop,
+    StopRule,
     Sweeps,
     sweeps_of,
 )
@@ -59,7 +59,7 @@ WORTH_ORDERING = 10_000
 plain form."""
 
 
-class Work:
+class SweepState:
     """The state kept between two sweeps of one agent."""
 
     def __init__(self, sweeps: Sweeps) -> None:
@@ -71,10 +71,10 @@ class Work:
 
 def work_of(
     agent: TablePlanner, rows: sparse.csr_array, rewards: np.ndarray, can_end: bool
-) -> Work:
+) -> SweepState:
     """The agent's own, created at its first sweep."""
     if agent._work is None:
-        agent._work = Work(sweeps_of(rows, rewards, agent.config.gamma, can_end=can_end))
+        agent._work = SweepState(sweeps_of(rows, rewards, agent.config.gamma, can_end=can_end))
     return agent._work
 
 
@@ -99,7 +99,7 @@ def value_iteration_sweep(agent: ValueIteration, model: TabularMDP) -> None:
             _start_in_place(agent, work, low, high)
 
 
-def _next_values(agent: ValueIteration, work: Work) -> Extremes:
+def _next_values(agent: ValueIteration, work: SweepState) -> Extremes:
     """V after one more synchronous sweep, which may have been made already."""
     sweeps = work.sweeps
     if (
@@ -119,12 +119,14 @@ def _next_values(agent: ValueIteration, work: Work) -> Extremes:
     return extremes
 
 
-def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count: int) -> None:
+def _make_ahead(
+    agent: ValueIteration, work: SweepState, sweeps: CompiledSweeps, count: int
+) -> None:
     """Makes the next sweeps in advance, up to one that ends the iteration or changes the order of
     the work."""
     config, done, gamma = agent.config, agent._sweeps_done, agent.config.gamma
     shrinking = (SLOW * gamma) ** LOOK if config.sweep == "automatic" and gamma > 0 else math.inf
-    stop = Stop(
+    stop = StopRule(
         gamma / (1 - gamma),
         agent.tolerance,
         agent._bound.travelled,
@@ -169,7 +171,7 @@ def _can_order(sweeps: Sweeps) -> bool:
     )
 
 
-def _start_in_place(agent: ValueIteration, work: Work, low: float, high: float) -> None:
+def _start_in_place(agent: ValueIteration, work: SweepState, low: float, high: float) -> None:
     """V ← the lower end of its interval. Without numba, also the order of later sweeps, and the
     first policy's evaluation."""
     gamma, sweeps = agent.config.gamma, work.sweeps
@@ -190,7 +192,7 @@ def _start_in_place(agent: ValueIteration, work: Work, low: float, high: float) 
         np.maximum(agent._values, values, out=agent._values)
 
 
-def _improve_in_order(agent: ValueIteration, work: Work, order: np.ndarray) -> None:
+def _improve_in_order(agent: ValueIteration, work: SweepState, order: np.ndarray) -> None:
     """A synchronous sweep over all actions, and some in place over the best ones."""
     (low, high), policy = work.sweeps.improve(agent._values, work.spare)
     agent._values, work.spare = work.spare, agent._values

@@ -307,7 +307,7 @@ def skip(rng: np.random.Generator, count: int) -> None:
     bits.advance(count)
 
 
-class DrawnAhead:
+class BufferedUniforms:
     """A generator's uniform numbers, drawn in advance in blocks: the same numbers as
     `rng.random()`, several times faster from Python."""
 

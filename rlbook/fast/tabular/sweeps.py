@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer]
 
 
-class Stop(NamedTuple):
+class StopRule(NamedTuple):
     """When a batch of sweeps has to return: the error is within the tolerance, a change is
     negligible compared with the sum of the changes, or the interval has shrunk too little since the
     last check."""
@@ -224,7 +224,7 @@ class CompiledSweeps(Sweeps):
         return len(self._shares) > 1
 
     def optimal_many(
-        self, values: np.ndarray, count: int, kept: int, stop: Stop
+        self, values: np.ndarray, count: int, kept: int, stop: StopRule
     ) -> list[tuple[Extremes, np.ndarray]]:
         """Up to `count` sweeps in one call, one thread: for each the result of `optimal`, and V
         [S], of which the last `kept` are stored."""
@@ -320,7 +320,7 @@ class SparseSweeps(Sweeps):
             rewards.size >= WORTH_LEAVING and len(rewards) <= BLOCK and len(self._shares) == 1
         )
         self._blank = False  # whether all values are 0, so that no transition need be read
-        self._rivals: Rivals | None = None
+        self._rivals: CandidateActions | None = None
         self._widest = 0.0  # changes from which it is not worth looking for rivals
         # what follows from the sweeps so far; the rivals hold for it alone
         self._last: np.ndarray | None = None
@@ -375,7 +375,7 @@ class SparseSweeps(Sweeps):
             action_values = self._buffers[0].reshape(self.rewards.shape)
             near = action_values[:SAMPLE] >= least[:SAMPLE, None]
             if np.count_nonzero(near) <= FEW * near.size:
-                self._rivals = Rivals(
+                self._rivals = CandidateActions(
                     self, np.flatnonzero(action_values >= least[:, None]), reach - width
                 )
 
@@ -431,7 +431,7 @@ class SparseSweeps(Sweeps):
         return values, out
 
 
-class Rivals:
+class CandidateActions:
     """The actions that may still be the best; most states have only one.
 
     A sweep moves action values by γ (h - l) at most against each other, where l and h are the

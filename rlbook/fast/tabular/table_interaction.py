@@ -30,7 +30,7 @@ from rlbook.fast.compiled import announce_compilation, available, link_globals
 from rlbook.fast.tabular.simulation import (
     CHUNK,
     EPISODES,
-    DrawnAhead,
+    BufferedUniforms,
     SimulationClock,
     World,
     interact,
@@ -227,7 +227,7 @@ class TableInteraction(ChunkedInteraction):
         else:
             how, memory = _lists(agent.memory)
             loop = link_globals(simulate, how, choose=choose, update=update)
-            rng, world_rng = DrawnAhead(agent.rng), DrawnAhead(self.world_rng)
+            rng, world_rng = BufferedUniforms(agent.rng), BufferedUniforms(self.world_rng)
             out = loop(
                 self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows
             )
@@ -289,7 +289,7 @@ class EnvInteraction(ChunkedInteraction):
             agent.forbid(self.obs, self.action_mask)
         how, memory = _lists(agent.memory)
         loop = link_globals(interact, how, choose=choose, update=update)
-        rng = DrawnAhead(agent.rng)
+        rng = BufferedUniforms(agent.rng)
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:

@@ -24,7 +24,7 @@ from rlbook.algorithms.planning.search.tree_arrays import (
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
 from rlbook.fast.compiled import available, link_globals
-from rlbook.fast.tabular.simulation import DrawnAhead, UniformDraws
+from rlbook.fast.tabular.simulation import BufferedUniforms, UniformDraws
 
 WORTH_COMPILING = 200_000
 """The number of simulations after which a search continues in compiled code: about a second of
@@ -122,7 +122,7 @@ def grow_tree(
     """See `rlbook.algorithms.planning.search.mcts.grow`. Outside tables, only the random numbers
     are faster."""
     if type(world) is not TableModel:
-        uniforms: Any = DrawnAhead(rng)
+        uniforms: Any = BufferedUniforms(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
         uniforms.put_back()
         return
@@ -169,7 +169,7 @@ def grow_plain(
     rng: np.random.Generator,
 ) -> Tree:
     """`grow` on lists. Returns the tree as lists."""
-    uniforms, tree = DrawnAhead(rng), tree if isinstance(tree.key, list) else as_lists(tree)
+    uniforms, tree = BufferedUniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
     grow(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms
     )

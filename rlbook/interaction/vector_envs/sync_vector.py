@@ -32,7 +32,7 @@ Masks = dict[int, Any]
 """The action masks of single environments, where they show any: row → mask."""
 
 
-class Advanced(NamedTuple):
+class VectorStep(NamedTuple):
     """The result of one step of N environments."""
 
     rows: list[Any]
@@ -112,7 +112,7 @@ class SyncVector(VectorEnv):
         )
 
     @has_fast_form
-    def advance(self, actions: NDArray[Any]) -> Advanced:
+    def advance(self, actions: NDArray[Any]) -> VectorStep:
         """As `step`, with observations, metrics and action masks as lists with one item per
         environment."""
         # spaces check Python's integers faster than numpy's
@@ -137,7 +137,7 @@ class SyncVector(VectorEnv):
                     lost[i] = True
         self._terminated, self._truncated = terminated, truncated
         rows = [recorder.obs for recorder in self.envs]
-        return Advanced(rows, rewards, terminated, truncated, named, masks, lost)
+        return VectorStep(rows, rewards, terminated, truncated, named, masks, lost)
 
     @property
     def is_over(self) -> NDArray[np.bool_]:

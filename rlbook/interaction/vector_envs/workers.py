@@ -34,8 +34,8 @@ from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import start_module
 from rlbook.interaction.vector_envs.sync_vector import (
-    Advanced,
     Masks,
+    VectorStep,
     describe,
     mask_columns,
     resets_and_seeds,
@@ -246,7 +246,7 @@ class WorkerVector(VectorEnv):
     def step(self, actions: NDArray[Any]) -> Any:
         """As `SyncVector.step`."""
         self.start()
-        answers: dict[int, Advanced] = self._ask(
+        answers: dict[int, VectorStep] = self._ask(
             {i: ("advance", (actions[part],)) for i, part in enumerate(self._parts)}
         )
         parts = list(answers.values())

@@ -27,7 +27,7 @@ from rlbook.checks import (
 from rlbook.data.schemas import Example, Message
 from rlbook.llm.environments.examples import (
     SPLITS,
-    Each,
+    ComputedItems,
     Examples,
     Source,
     file_examples,
@@ -352,10 +352,12 @@ class ChatRules(TokenRules):
         )
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example
-        self.texts = Each(count, lambda i: _contents(example(i))[-1])
-        self.answers = Each(count, lambda i: example(i).answer)
-        self.columns = Each(count, lambda i: example(i).columns)
-        self.demonstrations = Each(count, lambda i: example(i).demonstration or example(i).answer)
+        self.texts = ComputedItems(count, lambda i: _contents(example(i))[-1])
+        self.answers = ComputedItems(count, lambda i: example(i).answer)
+        self.columns = ComputedItems(count, lambda i: example(i).columns)
+        self.demonstrations = ComputedItems(
+            count, lambda i: example(i).demonstration or example(i).answer
+        )
         if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
             where = self.examples.examples.where(int(self.examples.kept[0]))
             raise ValueError(

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlbook.checks import check, import_object, one_of
 from rlbook.data.schemas import Example, example_of
-from rlbook.data.text_files import Each, TextFile, read_rows
+from rlbook.data.text_files import ComputedItems, TextFile, read_rows
 from rlbook.errors import RequestError
 from rlbook.llm.tasks import TASKS
 from rlbook.llm.tasks.task import SPLIT_SEED, Task
@@ -42,7 +42,7 @@ def task_examples(task: Task) -> dict[str, Examples]:
 
     def split_examples(split: str) -> Examples:
         prompts = task.prompts(split)
-        items = Each(len(prompts), lambda i: example(prompts[i]))
+        items = ComputedItems(len(prompts), lambda i: example(prompts[i]))
         return Examples(items, lambda i: f"task {task.name!r}, prompt {prompts[i]!r}", "")
 
     return {split: split_examples(split) for split in SPLITS}
@@ -159,5 +159,5 @@ def _examples_of_rows(rows: TextFile, chosen: np.ndarray) -> Examples:
             raise RequestError(f"{rows.location(index)}: {error}") from None
 
     return Examples(
-        Each(len(chosen), example), lambda i: rows.location(int(chosen[i])), rows.digest
+        ComputedItems(len(chosen), example), lambda i: rows.location(int(chosen[i])), rows.digest
     )

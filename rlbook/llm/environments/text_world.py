@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.algorithms.planning.search.tree import Met, SearchTree
+from rlbook.algorithms.planning.search.tree import NodeRecord, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED
 from rlbook.llm.environments.token_rows import TokenRows
-from rlbook.seeding import Uniform
+from rlbook.seeding import UniformSource
 
 
 class TextState:
@@ -52,7 +52,7 @@ class TextWorld:
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
         """Makes the environment's current text the root of the tree."""
-        found.met[:1] = [Met(0.0, GOES_ON, TextState(self._token_ids()))]
+        found.met[:1] = [NodeRecord(0.0, GOES_ON, TextState(self._token_ids()))]
 
     def _token_ids(self) -> tuple[int, ...]:
         return tuple(self._rows.tokens[self._row, : self._rows.lengths[self._row]].tolist())
@@ -62,7 +62,7 @@ class TextWorld:
         """Whether the environment's text is finished."""
         return bool(self._rows.terminated[self._row] or self._rows.truncated[self._row])
 
-    def begin(self, observation: object, rng: Uniform) -> None:
+    def begin(self, observation: object, rng: UniformSource) -> None:
         """Does nothing: the root is a text, and nothing is random."""
 
     def to_root(self) -> None:

@@ -46,7 +46,7 @@ class TokenOptions(TypedDict, total=False):
     allow_import: bool
 
 
-class _Backed:
+class _ModelProperties:
     """Properties related to the language model, shared by the single and the vector form."""
 
     policy_kind: ClassVar[str] = "language_model"
@@ -105,13 +105,13 @@ class _Backed:
 
     def answer_replacer(self) -> Any:
         """The function that replaces generated answers by reference answers; see
-        `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
+        `rlbook.llm.generation.reference_answers.ReferenceAnswers`."""
         # torch, which the environment does without
         from rlbook.llm.generation.reference_answers import (
-            WithRightAnswers,
+            ReferenceAnswers,
         )
 
-        return WithRightAnswers(self.rules)
+        return ReferenceAnswers(self.rules)
 
     def text_worlds(self, width: int, *, verified: bool) -> list[Any]:
         """The simulators for a tree search, one per row; see
@@ -134,7 +134,7 @@ class _Backed:
         ), spaces.Discrete(self.rules.codec.vocabulary_size)
 
 
-class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
+class TokenEnv(_ModelProperties, gymnasium.Env[Observation, np.int64]):
     """
     ## Description
     A task gives a prompt; the agent writes its completion, one token an action.
@@ -274,7 +274,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         return {"tokens": self.rows.tokens[0].copy(), "length": np.int64(self.rows.lengths[0])}
 
 
-class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
+class TokenVectorEnv(_ModelProperties, VectorEnv[Observation, np.ndarray, np.ndarray]):
     """N prompts completed in parallel: the rules and arguments of `single`, on one [N, L] array.
 
     Autoreset is disabled. `defer_rewards(True)` lets rewards wait: `step` pays 0, and `score_round`

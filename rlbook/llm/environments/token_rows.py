@@ -192,7 +192,7 @@ def _trained_codec(
     return trained_codec(choice, texts, characters=characters, words=words)
 
 
-class _Known(NamedTuple):
+class _TaskData(NamedTuple):
     """Data derived from a task, a split and a tokenizer: P prompts, and the task's metadata for
     each."""
 
@@ -208,7 +208,7 @@ class _Known(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _load_known(task: Task, split: str, codec: Codec) -> _Known:
+def _load_known(task: Task, split: str, codec: Codec) -> _TaskData:
     """Computes this data once per shared task, for any number of environments; it is immutable.
 
     Raises:
@@ -224,7 +224,7 @@ def _load_known(task: Task, split: str, codec: Codec) -> _Known:
     )
     prompts.flags.writeable = lengths.flags.writeable = False
     longest = _longest_demonstration if task.shared else _longest_demonstration.__wrapped__
-    return _Known(
+    return _TaskData(
         answers,
         tuple(map(task.columns, texts)),
         demonstrations,

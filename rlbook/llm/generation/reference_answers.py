@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.episode_rewards import RightAnswers
+from rlbook.algorithms.policy.episode_rewards import ReferenceAnswerBatches
 from rlbook.data.rollout import Batch
 from rlbook.llm.environments.token_rows import TokenRules, pad_rows
 
 OPEN, CLOSE = "<think>", "</think>"
 
 
-class WithRightAnswers:
+class ReferenceAnswers:
     """Replaces the text after `</think>` by the reference answer and EOS.
 
     Args:
@@ -37,7 +37,7 @@ class WithRightAnswers:
         self.row = {tuple(ids[:length].tolist()): row for row, (ids, length) in enumerate(lengths)}
         self.answers = rules.answers
 
-    def __call__(self, batch: Batch) -> RightAnswers:
+    def __call__(self, batch: Batch) -> ReferenceAnswerBatches:
         """The episodes of a round [B, T]."""
         tokens, lengths = batch.obs["tokens"].cpu().numpy(), batch.obs["length"].cpu().numpy()
         written = batch.action.cpu().numpy()
@@ -58,7 +58,7 @@ class WithRightAnswers:
             formed.append(float(ids.count(self.close) == 1 and ids[-1] == self.codec.eos))
         device = batch.mask.device
         after_steps, alone = (_to_batch(batch, rows, answers) for rows in (with_steps, without))
-        return RightAnswers(after_steps, alone, torch.tensor(formed, device=device))
+        return ReferenceAnswerBatches(after_steps, alone, torch.tensor(formed, device=device))
 
 
 def _to_batch(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:

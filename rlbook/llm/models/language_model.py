@@ -199,7 +199,9 @@ class LanguageModelPolicy(Policy):
         Where peft's adapters are all that is trained, it is the model without them, on the same
         weights; else a copy of the weights.
         """
-        return WithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
+        return (
+            PolicyWithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
+        )
 
     def frozen_copy(self) -> LanguageModelPolicy:
         """A frozen copy of the policy, without the critic."""
@@ -208,7 +210,7 @@ class LanguageModelPolicy(Policy):
         return reference
 
 
-class WithoutAdapters(LanguageModelPolicy):
+class PolicyWithoutAdapters(LanguageModelPolicy):
     """Another policy's language model with its adapters disabled. It has no weights of its own, so
     checkpoints do not store it."""
 

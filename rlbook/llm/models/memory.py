@@ -17,7 +17,7 @@ WORTH_TELLING = 10**9  # bytes
 LIBRARIES = 450 * 10**6  # bytes that torch and transformers take by themselves
 
 
-class Needed(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Bytes, estimated from the sizes; with an adapter the measured peak was a sixth higher."""
 
     weights: int  # of all models, each tensor once
@@ -33,7 +33,7 @@ class Needed(NamedTuple):
 
 def estimate_memory(
     policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int
-) -> Needed:
+) -> MemoryEstimate:
     """Estimates the memory for training a policy.
 
     A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is
@@ -73,7 +73,7 @@ def estimate_memory(
         if tensor.requires_grad
     }
     acting = _bytes(policy.model.parameters()) // (1 if compute.dtype is None else 2)
-    return Needed(weights, sum(trained.values()), acting, update)
+    return MemoryEstimate(weights, sum(trained.values()), acting, update)
 
 
 def _optimizer_bytes(weight: Tensor) -> int:

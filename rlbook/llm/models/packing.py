@@ -21,7 +21,7 @@ from rlbook.llm.models.compute import compute_context
 from rlbook.networks.policy import module_device
 
 
-class Packed(NamedTuple):
+class PackedTexts(NamedTuple):
     """R rows of W columns, each a concatenation of texts."""
 
     tokens: Tensor  # int64 [R, W], 0 after the last text
@@ -30,12 +30,12 @@ class Packed(NamedTuple):
     row: Tensor  # int64 [K], where each of the K actions was chosen: the row …
     column: Tensor  # int64 [K], … and the column, that of the token before it
 
-    def to(self, device: torch.device | str) -> Packed:
+    def to(self, device: torch.device | str) -> PackedTexts:
         """The same on a device."""
-        return Packed(*(tensor.to(device) for tensor in self))
+        return PackedTexts(*(tensor.to(device) for tensor in self))
 
 
-def pack(batch: Batch, width: int) -> Packed:
+def pack(batch: Batch, width: int) -> PackedTexts:
     """Packs the texts of a batch into few rows by first-fit decreasing; actions keep the order of
     `batch.mask`.
 
@@ -69,7 +69,7 @@ def pack(batch: Batch, width: int) -> Packed:
         text[where], position[where] = number, torch.arange(int(length[number]))
     first = start + before - 1  # [B], the column of the prompt's last token
     column = first[:, None] + torch.arange(batch.mask.shape[1])  # [B, T]
-    return Packed(
+    return PackedTexts(
         tokens, text, position, row[:, None].expand_as(column)[batch.mask], column[batch.mask]
     )
 
@@ -88,7 +88,7 @@ def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
 
 
 @has_fast_form
-def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
+def packed_logits(model: nn.Module, rows: PackedTexts) -> Tensor:
     """Next-token logits [K, V] at each action, with gradients, on the model's device."""
     rows = rows.to(module_device(model))
     sees, weights = packing_mask(rows.text), next(model.parameters())

@@ -16,7 +16,7 @@ from rlbook.llm.tokenizers.tokenizer import folder_codec
 ROWS = 64  # texts that are read at a time
 
 
-class _Loaded(NamedTuple):
+class _LoadedClassifier(NamedTuple):
     model: Any
     codec: ChatCodec
 
@@ -75,7 +75,7 @@ def _write_time(folder: str) -> int:
 
 
 @functools.lru_cache(maxsize=4)
-def _load(folder: str, changed: int) -> _Loaded:
+def _load(folder: str, changed: int) -> _LoadedClassifier:
     from rlbook.llm.models.sources import folder_classifier  # torch, which a verifier does without
 
-    return _Loaded(folder_classifier(folder), chat_codec(folder_codec(folder)))
+    return _LoadedClassifier(folder_classifier(folder), chat_codec(folder_codec(folder)))

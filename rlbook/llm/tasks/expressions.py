@@ -28,7 +28,7 @@ class Expression(NamedTuple):
     numbers: tuple[int, ...]  # in the order in which they were written
 
 
-class _Wrong(Exception):
+class _ExpressionError(Exception):
     """The text is not an expression, or divides by 0."""
 
 
@@ -41,7 +41,7 @@ def parse(text: str) -> Expression | None:
     try:
         value = reader.expression(0)
         reader.end()
-    except (_Wrong, ZeroDivisionError):
+    except (_ExpressionError, ZeroDivisionError):
         return None
     return Expression(value, tuple(reader.numbers))
 
@@ -74,11 +74,11 @@ class _Reader:
         if self.next_character() != "(":
             return self.number()
         if depth == DEEPEST:
-            raise _Wrong
+            raise _ExpressionError
         self.place += 1
         value = self.expression(depth + 1)
         if self.next_character() != ")":
-            raise _Wrong
+            raise _ExpressionError
         self.place += 1
         return value
 
@@ -89,10 +89,10 @@ class _Reader:
             self.place += 1
         digits = self.text[start : self.place]
         if not digits or (digits[0] == "0" and digits != "0"):
-            raise _Wrong
+            raise _ExpressionError
         self.numbers.append(int(digits))
         return Fraction(int(digits))
 
     def end(self) -> None:
         if self.next_character():
-            raise _Wrong
+            raise _ExpressionError

@@ -51,7 +51,7 @@ class PageRandom:
 
 
 @dataclass
-class Replayed:
+class ReplayResult:
     """The result of a run, with S states and A actions.
 
     Attributes:
@@ -134,7 +134,7 @@ def keep_reachable(tables: MazeTables) -> MazeTables:
     )
 
 
-def replay(read: Mapping[str, Any]) -> Replayed:
+def replay(read: Mapping[str, Any]) -> ReplayResult:
     """Runs the same world, method, settings, seed and number of steps with this package.
 
     Args:
@@ -184,8 +184,10 @@ class _Walk:
 
     def to_replayed(
         self, Q: np.ndarray, V: np.ndarray, visits: np.ndarray | None = None
-    ) -> Replayed:
-        return Replayed(Q, V, self.state, self.returns, self.visits if visits is None else visits)
+    ) -> ReplayResult:
+        return ReplayResult(
+            Q, V, self.state, self.returns, self.visits if visits is None else visits
+        )
 
 
 def _spaces(tables: MazeTables) -> SimpleNamespace:
@@ -194,7 +196,7 @@ def _spaces(tables: MazeTables) -> SimpleNamespace:
     )
 
 
-def _replay_planner(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
+def _replay_planner(read: Mapping[str, Any], tables: MazeTables) -> ReplayResult:
     gamma = read["settings"]["gamma"]
     model = maze_model(keep_reachable(tables) if gamma == 1 else tables)
     kind: Any = agent_class(read["method"])
@@ -203,10 +205,10 @@ def _replay_planner(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
     for _ in zip(range(read["steps"]), agent.plan(model), strict=False):
         pass
     V = agent.values()
-    return Replayed(model.backup(V, gamma), V, int(tables.layout.start))
+    return ReplayResult(model.backup(V, gamma), V, int(tables.layout.start))
 
 
-def _replay_learner(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_learner(read: Mapping[str, Any], walk: _Walk) -> ReplayResult:
     settings, name = read["settings"], read["method"]
     epsilon = (
         Linear(settings["epsilon"], 0.0) if settings.get("decay") else Constant(settings["epsilon"])
@@ -230,7 +232,7 @@ def _replay_learner(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     return walk.to_replayed(agent.q, agent.q.max(axis=1))
 
 
-def _replay_search(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_search(read: Mapping[str, Any], walk: _Walk) -> ReplayResult:
     settings, rng, shape = read["settings"], walk.rng, walk.tables.reward.shape
     given = {name: settings[name] for name in ("gamma", "simulations", "c")}
     config = MCTSConfig(
@@ -251,7 +253,7 @@ def _replay_search(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     return walk.to_replayed(Q, np.zeros(len(Q)), tried)
 
 
-def _replay_reinforce(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_reinforce(read: Mapping[str, Any], walk: _Walk) -> ReplayResult:
     """REINFORCE with tables of preferences and a baseline, from this package's formulas."""
     settings, H = read["settings"], np.zeros(walk.tables.reward.shape)
     v, episode = np.zeros(len(H)), list[Step]()

@@ -62,7 +62,7 @@ class Job:
 
 
 @dataclass
-class Written:
+class WrittenJob:
     """The output of a job's writer."""
 
     method: str  # in the target's words

@@ -148,7 +148,7 @@ def _texts(job: Job) -> Iterator[RowText]:
     rows = read_rows(Path(path))
     if not len(rows):
         raise RequestError(f"data: {path} has no rows")
-    schema = schema_of(rows[0], counted="Labelled" in job.request.agent.data_kinds)
+    schema = schema_of(rows[0], counted="LabelledEpisodes" in job.request.agent.data_kinds)
     for index in range(len(rows)):
         try:
             text = schema.read(rows[index])

@@ -16,7 +16,7 @@ import yaml
 
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import Codec
-from rlbook.recipes.jobs.job import Job, Written, count_text
+from rlbook.recipes.jobs.job import Job, WrittenJob, count_text
 from rlbook.recipes.jobs.job_length import share_among_gpus
 from rlbook.recipes.jobs.job_model import adapter_settings
 from rlbook.recipes.jobs.job_rows import (
@@ -45,7 +45,7 @@ TAGS = {
 Settings = dict[str, Any]
 
 
-def write_sft(job: Job) -> Written:
+def write_sft(job: Job) -> WrittenJob:
     """`behavior_cloning` as the stage sft."""
     fields = job.fields
     fields.ignore("demonstrations")
@@ -64,7 +64,7 @@ def write_sft(job: Job) -> Written:
     return _write(job, "SFT", settings, rows, held_out, packing)
 
 
-def write_reward_training(job: Job) -> Written:
+def write_reward_training(job: Job) -> WrittenJob:
     """`reward_model` as the stage rm."""
     fields = job.fields
     fields.ignore("walks")
@@ -75,7 +75,7 @@ def write_reward_training(job: Job) -> Written:
     return _write(job, "RM", {"stage": "rm", "val_size": share}, pair_rows(job))
 
 
-def write_dpo(job: Job) -> Written:
+def write_dpo(job: Job) -> WrittenJob:
     """`dpo` on recorded pairs as the stage dpo."""
     fields = job.fields
     if not job.from_rows:
@@ -112,7 +112,7 @@ def write_dpo(job: Job) -> Written:
     return _write(job, "DPO", settings, pair_rows(job))
 
 
-def _write_kto(job: Job) -> Written:
+def _write_kto(job: Job) -> WrittenJob:
     """`dpo` with the loss kto, as the stage kto."""
     fields = job.fields
     fields.ignore("preference_loss", "group_size", "epochs", "reference_period", "simpo_margin")
@@ -136,7 +136,7 @@ def _write(
     rows: Iterable[AnswerRow | PairRow | LabelledRow],
     held_out: Iterable[AnswerRow] | None = None,
     packing: int | None = None,
-) -> Written:
+) -> WrittenJob:
     """Writes the rows, dataset_info.json and train.yaml."""
     files, sets, longest = {}, {}, 0
     for name, some in (("train", rows), ("held_out", held_out)):
@@ -176,7 +176,7 @@ def _write(
     each, accumulation = share_among_gpus(
         job, whole["per_device_train_batch_size"], whole["gradient_accumulation_steps"]
     )
-    return Written(
+    return WrittenJob(
         title,
         "llamafactory-cli train train.yaml",
         f"FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train train.yaml"
@@ -286,7 +286,7 @@ def _leave_template(job: Job) -> None:
         job.fields.left_out["env.template_arguments"] = f"{dict(arguments)}: no counterpart"
 
 
-LLAMA_FACTORY: dict[str, Callable[[Job], Written]] = {
+LLAMA_FACTORY: dict[str, Callable[[Job], WrittenJob]] = {
     "behavior_cloning": write_sft,
     "reward_model": write_reward_training,
     "dpo": write_dpo,

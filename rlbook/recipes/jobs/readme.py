@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job import Job, WrittenJob
 
 
-def readme(job: Job, written: Written, source: str) -> str:
+def readme(job: Job, written: WrittenJob, source: str) -> str:
     """The text: the files, the commands for one GPU and for eight, what was left out, and what
     differs there."""
     title = (

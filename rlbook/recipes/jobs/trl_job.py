@@ -13,7 +13,7 @@ import yaml
 
 from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE
 from rlbook.errors import RequestError
-from rlbook.recipes.jobs.job import Job, Written, count_text
+from rlbook.recipes.jobs.job import Job, WrittenJob, count_text
 from rlbook.recipes.jobs.job_length import (
     constant_of,
     count_rounds,
@@ -78,7 +78,7 @@ if __name__ == "__main__":
 '''
 
 
-def write_sft(job: Job) -> Written:
+def write_sft(job: Job) -> WrittenJob:
     """`behavior_cloning` as SFTTrainer."""
     fields = job.fields
     fields.ignore("demonstrations")
@@ -92,7 +92,7 @@ def write_sft(job: Job) -> Written:
     return _write(job, "SFT", "supervised fine-tuning", settings, _answers(job))
 
 
-def write_dpo(job: Job) -> Written:
+def write_dpo(job: Job) -> WrittenJob:
     """`dpo` on recorded pairs as DPOTrainer."""
     fields = job.fields
     if not job.from_rows:
@@ -140,7 +140,7 @@ def write_dpo(job: Job) -> Written:
     return _write(job, "DPO", "DPO", _optimizer(job) | batch_arguments(job) | settings, rows)
 
 
-def _write_without_reference(job: Job) -> Written:
+def _write_without_reference(job: Job) -> WrittenJob:
     """`dpo` with the loss orpo or simpo, as ORPOTrainer or CPOTrainer, which use no reference; both
     are among TRL's experimental trainers."""
     fields = job.fields
@@ -169,7 +169,7 @@ def _write_without_reference(job: Job) -> Written:
     )
 
 
-def _write_kto(job: Job) -> Written:
+def _write_kto(job: Job) -> WrittenJob:
     """`dpo` with the loss kto, on answers that are labelled good or bad."""
     fields = job.fields
     fields.ignore("preference_loss", "group_size", "epochs", "reference_period", "simpo_margin")
@@ -186,7 +186,7 @@ def _write_kto(job: Job) -> Written:
     return _write(job, "KTO", "KTO", settings, {"train": rows})
 
 
-def write_reward_training(job: Job) -> Written:
+def write_reward_training(job: Job) -> WrittenJob:
     """`reward_model` as RewardTrainer."""
     fields = job.fields
     fields.ignore("walks")
@@ -204,7 +204,7 @@ def write_reward_training(job: Job) -> Written:
     return _write(job, "Reward", "a reward model", settings, {"train": rows()})
 
 
-def write_grpo(job: Job) -> Written:
+def write_grpo(job: Job) -> WrittenJob:
     """`grpo` and its relatives as GRPOTrainer or RLOOTrainer."""
     fields, values = job.fields, job.fields.values
     if job.from_rows:
@@ -376,7 +376,7 @@ def _write(
     *,
     rewards: str | None = None,
     package: str = "trl",
-) -> Written:
+) -> WrittenJob:
     """Writes the rows, config.yaml and train.py; the trainer is in `package`."""
     files = {"train.py": f"trains with {package}.{kind}Trainer", "config.yaml": "its settings"}
     classes = f"from trl import {kind}Config, {kind}Trainer, TrlParser"
@@ -420,7 +420,7 @@ def _write(
     if job.model == "model":
         files["model/"] = "the weights that training begins with"
     peft = " peft" if adapter is not None else ""
-    return Written(
+    return WrittenJob(
         f"{kind}Trainer",
         "python train.py",
         f"accelerate launch --num_processes 8 train.py {_eight_gpu_options(job, settings)}",
@@ -441,7 +441,7 @@ def _eight_gpu_options(job: Job, settings: dict[str, Any]) -> str:
     return options
 
 
-TRL: dict[str, Callable[[Job], Written]] = {
+TRL: dict[str, Callable[[Job], WrittenJob]] = {
     "behavior_cloning": write_sft,
     "reward_model": write_reward_training,
     "dpo": write_dpo,

@@ -16,7 +16,7 @@ import yaml
 from rlbook.data.verl_rows import verl_row, write_rows
 from rlbook.errors import RequestError, request_errors
 from rlbook.llm.environments.token_rows import TokenRules
-from rlbook.recipes.jobs.job import Job, Written, count_text
+from rlbook.recipes.jobs.job import Job, WrittenJob, count_text
 from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings, write_reward_model
 from rlbook.recipes.jobs.job_rows import answer_rows, as_messages, reference_rows, source_of
@@ -29,7 +29,7 @@ OFF = 1e9
 Settings = dict[str, Any]
 
 
-def write_sft(job: Job) -> Written:
+def write_sft(job: Job) -> WrittenJob:
     """`behavior_cloning` as verl's SFT trainer."""
     fields, options = job.fields, job.request.options
     fields.ignore("demonstrations", "packing")
@@ -90,7 +90,7 @@ def _eight_gpu_options_sft(data: Settings) -> str:
     return f" trainer.n_gpus_per_node=8 data.micro_batch_size_per_gpu={micro}"
 
 
-def write_grpo(job: Job) -> Written:
+def write_grpo(job: Job) -> WrittenJob:
     """`grpo` and its relatives as verl's PPO trainer without a critic."""
     fields, values = job.fields, job.fields.values
     if job.from_rows:
@@ -122,7 +122,7 @@ def write_grpo(job: Job) -> Written:
     return _write_trainer(job, "GRPO", settings, algorithm)
 
 
-def write_ppo(job: Job) -> Written:
+def write_ppo(job: Job) -> WrittenJob:
     """`ppo` on texts as verl's PPO trainer."""
     fields = job.fields
     algorithm: Settings = {
@@ -353,7 +353,7 @@ def _write_parquet(job: Job, files: dict[str, Iterator[Settings]]) -> dict[str, 
     return {name: count_text(write_rows(job.folder / name, rows)) for name, rows in files.items()}
 
 
-def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings) -> Written:
+def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings) -> WrittenJob:
     """Adds the settings that both methods share, and writes everything."""
     leave_ends(job)
     files = _write_parquet(
@@ -429,7 +429,7 @@ def _write_yaml(
     listed: dict[str, str],
     command: str,
     eight: str,
-) -> Written:
+) -> WrittenJob:
     head = {"hydra": {"searchpath": ["pkg://verl.trainer.config"]}, "defaults": [base, "_self_"]}
     text = yaml.dump(head | settings, Dumper=_WholeDumper, sort_keys=False, allow_unicode=True)
     job.write("job.yaml", f"# What differs from {base}.yaml of verl {VERSION}.\n{text}")
@@ -437,7 +437,7 @@ def _write_yaml(
     files["tokenizer/"] = "with the chat template of the prompts"
     if job.model == "model":
         files["model/"] = "the weights that training begins with"
-    return Written(
+    return WrittenJob(
         title,
         command.format(gpus=1),
         command.format(gpus=8) + eight,
@@ -453,7 +453,7 @@ class _WholeDumper(yaml.SafeDumper):
         return True
 
 
-VERL: dict[str, Callable[[Job], Written]] = {
+VERL: dict[str, Callable[[Job], WrittenJob]] = {
     "behavior_cloning": write_sft,
     "grpo": write_grpo,
     "ppo": write_ppo,

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, system_reason
-from rlbook.recipes.jobs.job import TARGETS, Job, Written
+from rlbook.recipes.jobs.job import TARGETS, Job, WrittenJob
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.job_model import write_model
 from rlbook.recipes.jobs.llama_factory_job import LLAMA_FACTORY
@@ -26,7 +26,7 @@ from rlbook.runs.run import Run, load
 from rlbook.runs.storage.files import read_file
 from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
 
-Writer = Callable[[Job], Written]
+Writer = Callable[[Job], WrittenJob]
 METHODS: dict[str, dict[str, Writer]] = {"trl": TRL, "verl": VERL, "llamafactory": LLAMA_FACTORY}
 """Target → algorithm → the function that writes its files."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.processes import python_path
-from rlbook.runs.processes.side_by_side import LOOK_EVERY, Ended, run_side_by_side
+from rlbook.runs.processes.side_by_side import LOOK_EVERY, CommandResult, run_side_by_side
 
 PATIENCE = 10.0  # seconds in which a cluster must answer
 LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
@@ -21,7 +21,7 @@ LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
 
 def run_on_cluster(
     module: str, commands: Sequence[Sequence[str]], jobs: int, address: str
-) -> Generator[Ended, None, None]:
+) -> Generator[CommandResult, None, None]:
     """As `side_by_side`, but each command runs on one core of some machine of the cluster.
 
     It runs where this process does, so every machine must see that folder, and have rlbook.
@@ -50,7 +50,7 @@ def run_on_cluster(
 
 def start_commands(
     module: str, commands: Sequence[Sequence[str]], jobs: int, cluster: str | None
-) -> Generator[Ended, None, None]:
+) -> Generator[CommandResult, None, None]:
     """Starts the commands in parallel on this machine, or on the Ray cluster at that address."""
     if cluster is None:
         return run_side_by_side(module, commands, jobs)
@@ -88,10 +88,10 @@ def _run(module: str, arguments: list[str], folder: str) -> tuple[Any, ...]:
         return tuple(next(ended))
 
 
-def _to_ended(ray: Any, reference: object, index: int) -> Ended:
+def _to_ended(ray: Any, reference: object, index: int) -> CommandResult:
     try:
-        return Ended(*ray.get(reference))._replace(index=index)
+        return CommandResult(*ray.get(reference))._replace(index=index)
     except Exception as error:  # its machine has gone, or does not see the folder
-        return Ended(
+        return CommandResult(
             index, 1, "", " ".join(str(error).split("\n")[-1].split()) or type(error).__name__
         )

@@ -15,7 +15,7 @@ from rlbook.interaction.processes import start_module
 LOOK_EVERY = 0.05  # seconds
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command."""
 
     index: int  # which one, from 0
@@ -24,7 +24,7 @@ class Ended(NamedTuple):
     err: str  # and on standard error
 
 
-class _Running(NamedTuple):
+class _RunningCommand(NamedTuple):
     process: subprocess.Popen[bytes]
     out: IO[str]
     err: IO[str]
@@ -32,7 +32,7 @@ class _Running(NamedTuple):
 
 def run_side_by_side(
     module: str, commands: Sequence[Sequence[str]], jobs: int
-) -> Generator[Ended, None, None]:
+) -> Generator[CommandResult, None, None]:
     """Runs `python -m module ARGUMENTS` for each list of arguments, in order, with at most `jobs`
     in parallel.
 
@@ -40,7 +40,7 @@ def run_side_by_side(
     that run get a SIGTERM and are waited for; a second interrupt kills them.
     """
     waiting = deque(enumerate(commands))
-    running: dict[int, _Running] = {}
+    running: dict[int, _RunningCommand] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -59,7 +59,7 @@ def run_side_by_side(
                 _close(item)
 
 
-def reason_of_end(ended: Ended) -> str:
+def reason_of_end(ended: CommandResult) -> str:
     """Why a command failed, in one sentence: the signal, or its last line of output."""
     if ended.code < 0:
         return f"ended by {signal.Signals(-ended.code).name}"
@@ -67,21 +67,21 @@ def reason_of_end(ended: Ended) -> str:
     return said[-1] if said else f"ended with exit code {ended.code}"
 
 
-def _start(module: str, arguments: Sequence[str]) -> _Running:
+def _start(module: str, arguments: Sequence[str]) -> _RunningCommand:
     out, err = (tempfile.TemporaryFile("w+", errors="replace") for _ in range(2))  # noqa: SIM115 - closed when it has ended
-    return _Running(start_module(module, arguments, out=out, err=err), out, err)
+    return _RunningCommand(start_module(module, arguments, out=out, err=err), out, err)
 
 
-def _to_ended(index: int, item: _Running) -> Ended:
+def _to_ended(index: int, item: _RunningCommand) -> CommandResult:
     said = []
     for file in (item.out, item.err):
         file.seek(0)
         said.append(file.read())
     _close(item)
-    return Ended(index, item.process.returncode, *said)
+    return CommandResult(index, item.process.returncode, *said)
 
 
-def _close(item: _Running) -> None:
+def _close(item: _RunningCommand) -> None:
     assert item.process.stdin is not None
     for file in (item.out, item.err, item.process.stdin):
         file.close()

@@ -46,7 +46,7 @@ from rlbook.runs.storage.state_encoding import StateError, decode, encode_apart
 
 __all__ = [
     "CheckpointError",
-    "Sealed",
+    "CheckpointSeal",
     "checkpoint_path",
     "discard_after",
     "latest_seal",
@@ -343,7 +343,7 @@ def latest_step(folder: str | Path) -> int | None:
     return max(list_checkpoints(folder), default=None)
 
 
-class Sealed(NamedTuple):
+class CheckpointSeal(NamedTuple):
     """The digests of the run's other files that a checkpoint stores."""
 
     step: int
@@ -357,7 +357,7 @@ class Sealed(NamedTuple):
     """Step and score of the best evaluation so far."""
 
 
-def latest_seal(folder: str | Path) -> Sealed | None:
+def latest_seal(folder: str | Path) -> CheckpointSeal | None:
     """The digests stored in the newest valid checkpoint; None without one.
 
     Raises:
@@ -376,7 +376,7 @@ def latest_seal(folder: str | Path) -> Sealed | None:
         lengths, digests, best = report.get("log"), report.get("log_sha256"), report.get("best")
         at, score = best if isinstance(best, list) and len(best) == 2 else (None, None)
         found = (at, score) if type(at) is int and at >= 0 and type(score) is float else None
-        return Sealed(
+        return CheckpointSeal(
             header["step"],
             header["config"],
             lengths if isinstance(lengths, dict) else {},

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from rlbook.agent import Frozen
+from rlbook.agent import FrozenPart
 from rlbook.checks import is_count
 from rlbook.runs.storage.state_encoding import StateError
 
@@ -33,7 +33,7 @@ def check_alike(found: Any, made: Any, where: str) -> None:
     # older checkpoints have plain dicts
     if type(found) is not type(made) and {type(found), type(made)} != {
         dict,
-        Frozen,
+        FrozenPart,
     }:
         raise StateError(f"{where} is {_kind(found)} where {_kind(made)} belongs")
     if isinstance(made, dict):

@@ -2,7 +2,7 @@
 
 Each array becomes {"$array": "/path/in/the/state"} in the JSON and one entry of that name among the
 arrays. The other things JSON has no word for are marked in the same way: "$tensor", "$scalar" (a
-numpy scalar), "$float" (nan, inf), "$tuple", "$dict" (keys with a $), and "$frozen" (a `Frozen`
+numpy scalar), "$float" (nan, inf), "$tuple", "$dict" (keys with a $), and "$frozen" (a `FrozenPart`
 part, by the sha256 of its arrays, which are kept in a file of their own).
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rlbook.agent import Frozen, State
+from rlbook.agent import FrozenPart, State
 from rlbook.runs.storage import array_files
 from rlbook.runs.storage.array_files import PIECE, ArrayFile, Arrays
 
@@ -32,7 +32,7 @@ class StateError(ValueError):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _EncoderState:
     """The state of the encoder."""
 
     arrays: Arrays = field(default_factory=dict)
@@ -43,21 +43,21 @@ class _Found:
 def encode(state: State) -> tuple[object, Arrays]:
     """The state as plain JSON types, and copies of its arrays by name. Raises StateError for
     anything but data."""
-    found = _Found()
+    found = _EncoderState()
     return _encode(state, "", 0, found), found.arrays
 
 
 def encode_apart(state: State) -> tuple[object, Arrays, dict[str, Arrays]]:
     """As `encode`, with the arrays of frozen parts returned separately: sha256 → arrays. Arrays are
     not copied."""
-    found = _Found(frozen={})
+    found = _EncoderState(frozen={})
     skeleton = _encode(state, "", 0, found)
     assert found.frozen is not None
     return skeleton, found.arrays, found.frozen
 
 
 @dataclass(frozen=True)
-class _Left:
+class _DecoderState:
     """The arrays that the decoder has not used yet."""
 
     arrays: Arrays
@@ -69,7 +69,7 @@ def decode(
 ) -> State:
     """The inverse of `encode`; every array must be used exactly once. `frozen` reads the arrays of
     a frozen part by their sha256."""
-    left = _Left(dict(arrays), frozen)
+    left = _DecoderState(dict(arrays), frozen)
     state = _decode(skeleton, 0, left)
     if left.arrays:
         raise StateError(f"the array {min(left.arrays)} is not referenced")
@@ -78,7 +78,7 @@ def decode(
     return state
 
 
-def _encode(value: object, where: str, depth: int, found: _Found) -> object:
+def _encode(value: object, where: str, depth: int, found: _EncoderState) -> object:
     _check_depth(depth, where)
     if value is None or type(value) in (bool, int, str):
         return value
@@ -95,7 +95,7 @@ def _encode(value: object, where: str, depth: int, found: _Found) -> object:
                 for index, item in enumerate(value)
             ]
         }
-    if isinstance(value, Frozen) and value and found.frozen is not None:
+    if isinstance(value, FrozenPart) and value and found.frozen is not None:
         return _encode_frozen(value, depth, found.frozen)
     if isinstance(value, dict):
         return _encode_dict(value, where, depth, found)
@@ -115,7 +115,7 @@ def _encode(value: object, where: str, depth: int, found: _Found) -> object:
     )
 
 
-def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _Found) -> object:
+def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _EncoderState) -> object:
     for key in value:
         if type(key) is not str:
             raise StateError(f"{where or '/'} has the key {key!r}, but keys are strings")
@@ -123,8 +123,8 @@ def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _Found) -
     return {"$dict": items} if any(key.startswith("$") for key in items) else items
 
 
-def _encode_frozen(value: Frozen, depth: int, frozen: dict[str, Arrays]) -> object:
-    part = _Found(frozen={})
+def _encode_frozen(value: FrozenPart, depth: int, frozen: dict[str, Arrays]) -> object:
+    part = _EncoderState(frozen={})
     skeleton = _encode(dict(value), "", depth + 1, part)
     if value.sha256 is None:
         value.sha256 = ArrayFile.from_arrays(part.arrays).sha256()
@@ -132,7 +132,7 @@ def _encode_frozen(value: Frozen, depth: int, frozen: dict[str, Arrays]) -> obje
     return {"$frozen": value.sha256, "state": skeleton}
 
 
-def _encode_tensor(value: Tensor, where: str, found: _Found) -> object:
+def _encode_tensor(value: Tensor, where: str, found: _EncoderState) -> object:
     import torch
 
     if value.layout is not torch.strided or value.is_quantized:
@@ -146,13 +146,13 @@ def _encode_tensor(value: Tensor, where: str, found: _Found) -> object:
     return {"$tensor": _store(tensor.numpy(), where, found), "dtype": name}
 
 
-def _store(array: np.ndarray, where: str, found: _Found) -> str:
+def _store(array: np.ndarray, where: str, found: _EncoderState) -> str:
     _check_finite(array, where)
     found.arrays[where] = array if found.frozen is not None else array.copy()
     return where
 
 
-def _decode(value: object, depth: int, left: _Left) -> Any:
+def _decode(value: object, depth: int, left: _DecoderState) -> Any:
     _check_depth(depth, "the state")
     if isinstance(value, list):
         return [_decode(item, depth + 1, left) for item in value]
@@ -164,7 +164,7 @@ def _decode(value: object, depth: int, left: _Left) -> Any:
     return _decode_marked(mark, value, depth, left)
 
 
-def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _Left) -> Any:
+def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _DecoderState) -> Any:
     content = value[mark]
     if mark == "$tensor" and set(value) == {"$tensor", "dtype"}:
         return _decode_tensor(_take(content, left), value["dtype"], content)
@@ -189,14 +189,16 @@ def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _Left) ->
     raise StateError(f"{mark[:40]!r} is a marker that this version does not know")
 
 
-def _decode_frozen(sha256: str, value: dict[str, Any], depth: int, left: _Left) -> Frozen:
+def _decode_frozen(
+    sha256: str, value: dict[str, Any], depth: int, left: _DecoderState
+) -> FrozenPart:
     if set(value) != {"$frozen", "state"} or left.frozen is None:
         raise StateError("'$frozen' refers to arrays that are not available here")
-    apart = _Left(left.frozen(sha256), None)
+    apart = _DecoderState(left.frozen(sha256), None)
     part = _decode(value["state"], depth + 1, apart)
     if apart.arrays or not isinstance(part, dict):
         raise StateError(f"the frozen part {sha256[:12]} is not what its file holds")
-    return Frozen(part)
+    return FrozenPart(part)
 
 
 def _decode_tensor(bits: np.ndarray, dtype: object, where: str) -> Any:
@@ -226,7 +228,7 @@ def _decode_scalar(dtype: str, value: object) -> np.generic:
         raise StateError(f"a {dtype} cannot hold {str(value)[:40]}") from error
 
 
-def _take(name: object, left: _Left) -> np.ndarray:
+def _take(name: object, left: _DecoderState) -> np.ndarray:
     if not isinstance(name, str) or name not in left.arrays:
         raise StateError(f"the array {str(name)[:80]} is missing")
     array = left.arrays.pop(name)

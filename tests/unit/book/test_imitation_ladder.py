@@ -12,7 +12,7 @@ from closeness import near, rounding_bound
 import rlbook
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.experiments.compounding_errors import expected_returns
-from rlbook.book.experiments.imitation_ladder import LIMIT, Ladder, draw, measurements, run
+from rlbook.book.experiments.imitation_ladder import LIMIT, LadderReturns, draw, measurements, run
 from rlbook.registry import model_of
 
 
@@ -46,7 +46,7 @@ def test_the_exact_return_is_the_mean_of_many_episodes() -> None:
     )
 
 
-def check(ladder: Ladder) -> None:
+def check(ladder: LadderReturns) -> None:
     few, many = ladder.clone[0]
     cells = 25
     rounding = rounding_bound("float64", terms=LIMIT * cells, size=5 * LIMIT)

@@ -42,12 +42,17 @@ def test_a_perfect_judge_and_its_opposite() -> None:
 def test_looks_become_curves_and_a_picture() -> None:
     looks = [
         [
-            book.Look(0.0, -1.0, 0.5, 0.9, 0.8),
-            book.Look(10.0, 2.0, 0.6, 0.5, 0.4),
-            book.Look(20.0, 2.0, 0.6, 0.5, 0.4),
+            book.EvaluationPoint(0.0, -1.0, 0.5, 0.9, 0.8),
+            book.EvaluationPoint(10.0, 2.0, 0.6, 0.5, 0.4),
+            book.EvaluationPoint(20.0, 2.0, 0.6, 0.5, 0.4),
         ]
     ]
-    looks.append([book.Look(0.0, -1.0, 0.5, 0.7, 0.8), book.Look(12.0, 3.0, 0.6, 0.5, 0.6)])
+    looks.append(
+        [
+            book.EvaluationPoint(0.0, -1.0, 0.5, 0.7, 0.8),
+            book.EvaluationPoint(12.0, 3.0, 0.6, 0.5, 0.6),
+        ]
+    )
     found = dict.fromkeys(book.STAGES, book.stack_runs(looks))
     numbers = book.measurements(found)
     assert numbers["ppo: AUC, at first"] == near(0.8, terms=2)

@@ -19,7 +19,7 @@ from rlbook.algorithms.policy.ppo import PPOConfig, standardize_advantages
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import whiten
 from rlbook.functional.divergences import adapted_kl_coef
-from rlbook.interaction.learned_reward import PaidVectorEnv
+from rlbook.interaction.learned_reward import LearnedRewardVectorEnv
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.storage.state_encoding import encode
@@ -338,7 +338,7 @@ class ThreeSteps(gymnasium.Env):
 
 
 def test_the_environments_own_return_is_in_the_log_when_an_episode_ends() -> None:
-    env = PaidVectorEnv(SyncVectorEnv([ThreeSteps] * 2), Constant(), caution=0.5)
+    env = LearnedRewardVectorEnv(SyncVectorEnv([ThreeSteps] * 2), Constant(), caution=0.5)
     env.reset(seed=[0, 1])
     logged = [env.step(np.array([1, 0]))[4]["metrics"] for _ in range(3)]
     assert all(np.isnan(numbers["true_return"]).all() for numbers in logged[:2])

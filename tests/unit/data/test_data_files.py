@@ -788,7 +788,7 @@ def test_csv_files_hold_texts_labels_and_margins(tmp_path: Path, addition: Any) 
     labels: Any = load(tmp_path / "labels.csv", addition)
     assert labels[np.array([0, 1])].good.tolist() == [True, False]
     (tmp_path / "digits.csv").write_text("prompt,completion,label\n1+1=,2,1\n1+1=,3,0\n")
-    digits: Any = load(tmp_path / "digits.csv", addition, kinds=("Labelled",))
+    digits: Any = load(tmp_path / "digits.csv", addition, kinds=("LabelledEpisodes",))
     assert digits[np.array([0, 1])].good.tolist() == [True, False]
     (tmp_path / "pairs.csv").write_text("prompt,chosen,rejected,margin\n1+1=,2,3,0.5\n")
     assert text_files.read_rows(tmp_path / "pairs.csv")[0]["margin"] == 0.5

@@ -29,7 +29,7 @@ from rlbook.diagnosis.symptoms import (
     replay_buffer_too_small,
     rewards_too_large,
 )
-from rlbook.evaluation.verification import Proof, proofs
+from rlbook.evaluation.verification import VerifiablePreset, proofs
 from rlbook.interaction.environments import EnvRecipe
 
 ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -124,7 +124,7 @@ def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> Non
     ids=lambda proof: proof.algorithm,
 )
 def test_no_rule_complains_of_a_preset(
-    proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    proof: VerifiablePreset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rlbook.train(proof.algorithm, proof.env, out=tmp_path / "run")
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0

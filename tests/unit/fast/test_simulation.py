@@ -14,7 +14,7 @@ import rlbook
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.envs import TabularMDP
 from rlbook.fast import compiled
-from rlbook.fast.tabular.simulation import CHUNK, DrawnAhead
+from rlbook.fast.tabular.simulation import CHUNK, BufferedUniforms
 from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
 from rlbook.fast_forms import use_plain_forms
 from rlbook.interaction.action_masks import mask_table
@@ -240,7 +240,7 @@ def test_compiled_code_leaves_the_table_that_plain_code_leaves(
 def test_numbers_drawn_ahead_are_the_generators_numbers_and_the_rest_is_put_back() -> None:
     for count in (0, 1, 7, 8, 9, 20):
         ahead, one_by_one = np.random.default_rng(5), np.random.default_rng(5)
-        uniforms = DrawnAhead(ahead, block=8)
+        uniforms = BufferedUniforms(ahead, block=8)
         assert [uniforms.random() for _ in range(count)] == [
             one_by_one.random() for _ in range(count)
         ]

@@ -182,7 +182,7 @@ def test_the_right_answer_takes_the_place_of_the_one_behind_the_steps(stage: Mak
     right, codec = theatre.env.unwrapped.answer_replacer()(batch), theatre.env.unwrapped.rules.codec
     texts = [
         codec.decode(ids[mask])
-        for ids, mask in zip(right.behind_steps.action, right.behind_steps.mask, strict=True)
+        for ids, mask in zip(right.after_steps.action, right.after_steps.mask, strict=True)
     ]
     steps = [
         "<think>12</think>",
@@ -195,7 +195,7 @@ def test_the_right_answer_takes_the_place_of_the_one_behind_the_steps(stage: Mak
     ]
     judged = [
         codec.decode(ids[weight > 0])
-        for ids, weight in zip(right.behind_steps.action, right.behind_steps.weight, strict=True)
+        for ids, weight in zip(right.after_steps.action, right.after_steps.weight, strict=True)
     ]
     assert judged == answers  # the tokens of y* alone: EOS is no part of the answer
     alone = [
@@ -218,7 +218,7 @@ def test_the_reward_is_what_steps_add_and_a_tenth_for_the_form(stage: Make) -> N
         theatre, ["<think>12</think>9", "77.", "<think>12</think>99.", "<think>3</think>3."]
     )
     right = theatre.env.unwrapped.answer_replacer()(batch)
-    both = ((agent.policy, right.behind_steps), (agent.reference, right.alone))
+    both = ((agent.policy, right.after_steps), (agent.reference, right.alone))
     with torch.no_grad():
         pairs = [zip(policy.evaluate(rows)[0], rows.weight, strict=True) for policy, rows in both]
         log_probs = [[row[weight > 0] for row, weight in each] for each in pairs]

@@ -19,7 +19,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.exploration_bonuses import count_bonus
 from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.interaction.guards import METRICS
-from rlbook.interaction.learned_reward import PaidVectorEnv
+from rlbook.interaction.learned_reward import LearnedRewardVectorEnv
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.networks.random_distillation import RandomDistillation
 from rlbook.runs.processes.interrupts import Interrupted
@@ -108,7 +108,7 @@ class Until(Ticks):
 
 def test_what_the_environment_pays_is_added_up_for_each_episode_by_itself() -> None:
     """Episodes of two and of three steps side by side; the first begins again in between."""
-    many = PaidVectorEnv(SyncVector([Until(2), Until(3)]), CountBonus(0.5), added=True)
+    many = LearnedRewardVectorEnv(SyncVector([Until(2), Until(3)]), CountBonus(0.5), added=True)
     many.reset(seed=0)
     told = []
     for _ in range(4):

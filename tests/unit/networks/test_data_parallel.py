@@ -14,7 +14,7 @@ from rlbook.data.rollout import Batch
 from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.interaction.process_group import ProcessGroup
 from rlbook.networks.data_parallel import (
-    OwnRows,
+    ShardGenerator,
     act_on_rows,
     count_rows,
     outputs_of_rows,
@@ -78,7 +78,7 @@ def test_a_row_draws_the_same_numbers_in_any_process(size: int) -> None:
     for rank in range(size):
         rng = np.random.default_rng(7)
         rows = group(size, rank).rows(5)
-        drawn.append(OwnRows(rng, 5, rows).random(rows.stop - rows.start))
+        drawn.append(ShardGenerator(rng, 5, rows).random(rows.stop - rows.start))
         ends.append(rng.random())
     alone = np.random.default_rng(7)
     assert np.concatenate(drawn).tolist() == alone.random(5).tolist()

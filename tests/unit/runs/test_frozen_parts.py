@@ -19,7 +19,7 @@ import torch
 from safetensors.numpy import load
 
 import rlbook
-from rlbook.agent import Frozen
+from rlbook.agent import FrozenPart
 from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import small_llama
@@ -36,7 +36,7 @@ def state(value: float = 1.0) -> dict[str, Any]:
         "weight": torch.full((3, 2), value),
         "half": torch.full((2,), value, dtype=torch.bfloat16),
     }
-    return {"trained": np.arange(4.0), "reference": Frozen(frozen)}
+    return {"trained": np.arange(4.0), "reference": FrozenPart(frozen)}
 
 
 def frozen_files(folder: Path) -> list[Path]:
@@ -54,7 +54,7 @@ def test_a_frozen_part_is_written_once_and_comes_back(tmp_path: Path) -> None:
     assert file.stem == hashlib.sha256(file.read_bytes()).hexdigest()
     for step in (1, 2):
         found = load_checkpoint(tmp_path, step)[1]["reference"]
-        assert type(found) is Frozen and torch.equal(found["weight"], torch.ones(3, 2))
+        assert type(found) is FrozenPart and torch.equal(found["weight"], torch.ones(3, 2))
         assert found["half"].dtype is torch.bfloat16
         arrays = load((tmp_path / "checkpoints" / str(step) / "arrays.safetensors").read_bytes())
         assert list(arrays) == ["/trained"]
@@ -205,7 +205,7 @@ def test_writing_a_checkpoint_needs_no_second_copy_of_it(tmp_path: Path) -> None
     byte an element)."""
     large = {
         "trained": np.ones(2**22, np.float32),
-        "reference": Frozen({"weight": np.ones(2**22, np.float32)}),
+        "reference": FrozenPart({"weight": np.ones(2**22, np.float32)}),
     }
     tracemalloc.start()
     save_checkpoint(tmp_path, 1, large)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Parts
 from rlbook.algorithms.planning.search.observation_digest import content, repeats
-from rlbook.algorithms.planning.search.tree import Met, SearchTree
+from rlbook.algorithms.planning.search.tree import NodeRecord, SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import add_child, empty_tree, find_child
 from rlbook.algorithms.planning.search.world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
@@ -77,7 +77,7 @@ def remember(found: SearchTree, world: World, reward: float, ending: int) -> Non
         state: object = None
         if found.mode == "closed" and ending != TERMINATED:
             state = world.save() if ending == GOES_ON else copy.deepcopy(world.obs)
-        found.met.append(Met(reward, ending, state, world.allowed))
+        found.met.append(NodeRecord(reward, ending, state, world.allowed))
 
 
 def allowed_at(found: SearchTree, world: World, node: int) -> Any:

@@ -19,7 +19,7 @@ from rlbook.networks.distributions import Categorical
 from rlbook.networks.policy import Policy
 
 Floats = NDArray[np.float64]
-Shown = Any
+Observation = Any
 """Observations, one or several: numbers, an array, or the parts of a text."""
 
 
@@ -27,7 +27,11 @@ class Judge(Protocol):
     """A reward model; see `rlbook.algorithms.imitation.reward_model`."""
 
     def score_steps(
-        self, obs: Shown, action: NDArray[np.int64], next_obs: Shown, over: NDArray[np.bool_]
+        self,
+        obs: Observation,
+        action: NDArray[np.int64],
+        next_obs: Observation,
+        over: NDArray[np.bool_],
     ) -> tuple[Floats, Floats | None]: ...
 
 
@@ -96,7 +100,7 @@ class SearchGuide:
 
     @torch.inference_mode()
     def estimates(
-        self, observations: list[Shown], masks: list[Any] | None = None
+        self, observations: list[Observation], masks: list[Any] | None = None
     ) -> tuple[Floats, Floats]:
         """π [K, A] and V [K] for K of the environment's observations; a mask [A] for one says which
         actions are allowed, None: all.
@@ -129,7 +133,7 @@ class SearchGuide:
         self,
         trees: list[SearchTree],
         nodes: list[int],
-        observations: list[Shown],
+        observations: list[Observation],
         masks: list[Any],
     ) -> None:
         """Stores P, of the k most likely actions only, and V of K new states in their trees.
@@ -154,7 +158,7 @@ class SearchGuide:
         if self.texts:
             self.tokens["read"] += self.num_networks * len(trees)
 
-    def count_prompts(self, prompts: list[Shown]) -> None:
+    def count_prompts(self, prompts: list[Observation]) -> None:
         """Records that the networks have read these prompts, whose last tokens `admit` counts."""
         read = sum(int(prompt["length"]) for prompt in prompts) - len(prompts)
         self.tokens["read"] += self.num_networks * read
@@ -181,7 +185,7 @@ class SearchGuide:
             found.met[node] = found.met[node]._replace(reward=float(score))
             found.tree.rewards[length - 1] = float(score)
 
-    def scores(self, observations: list[Shown]) -> Floats:
+    def scores(self, observations: list[Observation]) -> Floats:
         """The reward model's scores of texts, finished or not: [K]."""
         assert not isinstance(self.judge, str)
         texts = stack(observations)
@@ -190,14 +194,14 @@ class SearchGuide:
         return self.judge.score_steps(texts, action, texts, over)[0]
 
 
-def stack(observations: list[Shown]) -> Shown:
+def stack(observations: list[Observation]) -> Observation:
     """Observations as [K, ...]."""
     if isinstance(observations[0], dict):
         return {name: np.stack([one[name] for one in observations]) for name in observations[0]}
     return np.stack(observations)
 
 
-def row(observations: Shown, i: int) -> Shown:
+def row(observations: Observation, i: int) -> Observation:
     """One of [N, ...] observations."""
     if isinstance(observations, dict):
         return {name: part[i] for name, part in observations.items()}

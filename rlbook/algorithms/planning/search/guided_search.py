@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
 from rlbook.algorithms.planning.search.agent import descend, subtree_after
-from rlbook.algorithms.planning.search.guide import Descent, Judge, SearchGuide, Shown
+from rlbook.algorithms.planning.search.guide import Descent, Judge, Observation, SearchGuide
 from rlbook.algorithms.planning.search.guide import row as row_of
 from rlbook.algorithms.planning.search.observation_digest import content
 from rlbook.algorithms.planning.search.puct_selection import puct_choice
@@ -163,7 +163,7 @@ class GuidedSearch(Agent):
 
     def act(
         self,
-        observation: Shown,
+        observation: Observation,
         *,
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
@@ -201,7 +201,7 @@ class GuidedSearch(Agent):
         return int(self.trees[row].met[0].state.choices[edge]) if self._writes else edge
 
     def _prepare(
-        self, rows: list[int], observation: Shown, action_mask: NDArray[np.bool_] | None
+        self, rows: list[int], observation: Observation, action_mask: NDArray[np.bool_] | None
     ) -> None:
         """A tree for each of these rows: the subtree below the last move, or a new root."""
         fresh, spare = [], self.config.simulations

@@ -1,8 +1,9 @@
 """Copies of an environment that can be restored to any state met before, for use in a search.
 
-    Fields       gymnasium's own classes, in which a step replaces a few attributes
-    Snapshots    environments with `snapshot()` and `restore()`
-    Copies       anything else that can be deep-copied, at the cost of a copy per simulation or two
+    FieldSimulator       gymnasium's own classes, in which a step replaces a few attributes
+    SnapshotSimulator    environments with `snapshot()` and `restore()`
+    CopySimulator        anything else that can be deep-copied, at the cost of a copy per simulation
+                         or two
 
 A simulator has its own random generator, so that the search cannot foresee the real environment's
 random numbers. It does see the whole state, hidden cards included. The step count of gymnasium's
@@ -22,13 +23,13 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from rlbook.algorithms.planning.search.observation_digest import content
-from rlbook.algorithms.planning.search.tree import Met, SearchTree
+from rlbook.algorithms.planning.search.tree import NodeRecord, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED
-from rlbook.envs.tabular.enumeration import Restorable
+from rlbook.envs.tabular.enumeration import RestorableEnv
 from rlbook.errors import TrainingError, one_line
 from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.guards import cause_of, number, unpack_step
-from rlbook.seeding import Uniform
+from rlbook.seeding import UniformSource
 
 S = TypeVar("S")
 """A simulator's state."""
@@ -86,9 +87,9 @@ class Simulator(ABC, Generic[S]):
             int(rng.random() * 2**53)
         ).bit_generator.state
         self._root = self.real_state()
-        found.met[:1] = [Met(0.0, GOES_ON, self._root, self.root_mask)]
+        found.met[:1] = [NodeRecord(0.0, GOES_ON, self._root, self.root_mask)]
 
-    def begin(self, observation: object, rng: Uniform) -> None:
+    def begin(self, observation: object, rng: UniformSource) -> None:
         """Does nothing: the search starts from the real environment's state, and the copy has its
         own generator.
         """
@@ -148,7 +149,7 @@ class Simulator(ABC, Generic[S]):
         return 0.0 if self.value is None else float(self.value(self.obs))
 
 
-class Fields(Simulator[dict[str, object]]):
+class FieldSimulator(Simulator[dict[str, object]]):
     """A shallow copy whose changing attributes, `names`, are restored."""
 
     def __init__(
@@ -167,7 +168,7 @@ class Fields(Simulator[dict[str, object]]):
         self.copy.__dict__.update(state)
 
 
-class Snapshots(Simulator[dict[str, Any]]):
+class SnapshotSimulator(Simulator[dict[str, Any]]):
     """A deep copy, made once, that is restored from snapshots.
 
     Its generator is put aside meanwhile: a snapshot holds the real one's state.
@@ -190,18 +191,18 @@ class Snapshots(Simulator[dict[str, Any]]):
         return super()._private_copy() if self._rules is None else self._rules
 
     def _read_state(self, env: gymnasium.Env) -> dict[str, Any]:
-        return cast(Restorable, env.unwrapped).snapshot()
+        return cast(RestorableEnv, env.unwrapped).snapshot()
 
     def load(self, state: dict[str, Any]) -> None:
         self.copy.np_random = self._aside
         try:
-            cast(Restorable, self.copy.unwrapped).restore(state)
+            cast(RestorableEnv, self.copy.unwrapped).restore(state)
         except Exception as error:
             raise _failure(error) from error
         self.copy.np_random = self.noise
 
 
-class Copies(Simulator[gymnasium.Env]):
+class CopySimulator(Simulator[gymnasium.Env]):
     """Each state is a complete copy of the environment with its wrappers, spaces included, so this
     is slow.
     """

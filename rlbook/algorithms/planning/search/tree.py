@@ -17,7 +17,7 @@ from rlbook.algorithms.planning.search.tree_arrays import (
 )
 
 
-class Met(NamedTuple):
+class NodeRecord(NamedTuple):
     """What a search in a simulated environment stores for each node."""
 
     reward: float  # reward of the step that led here, in reward units
@@ -41,7 +41,7 @@ class SearchTree:
     """
 
     def __init__(
-        self, tree: Tree, num_actions: int, mode: str, met: list[Met] | None = None
+        self, tree: Tree, num_actions: int, mode: str, met: list[NodeRecord] | None = None
     ) -> None:
         self.tree, self.num_actions, self.mode = tree, num_actions, mode
         self.met = [] if met is None else met
@@ -158,7 +158,7 @@ class SearchTree:
         """The inverse of `state_dict`."""
         tree = as_lists(Tree(*(state[name] for name in Tree._fields)))
         met = [
-            Met(*item)
+            NodeRecord(*item)
             for item in zip(
                 state["paid"].tolist(),
                 state["endings"].tolist(),

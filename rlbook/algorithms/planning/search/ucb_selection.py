@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
-from rlbook.seeding import Uniform
+from rlbook.seeding import UniformSource
 
 
 def select(
@@ -16,7 +16,7 @@ def select(
     mean: Floats,
     bounds: Floats,
     exploration: float,
-    rng: Uniform,
+    rng: UniformSource,
 ) -> int:
     """UCB1 with returns scaled to [0, 1]: the edge with the largest (Q - low) / (high - low) + c
     √(ln N(s) / N(s, a)).
@@ -60,7 +60,7 @@ def select_allowed(
     mean: Floats,
     bounds: Floats,
     exploration: float,
-    rng: Uniform,
+    rng: UniformSource,
     allowed: Ints,
     row: int,
 ) -> int:
@@ -99,7 +99,7 @@ def select_allowed(
     return best
 
 
-def draw_allowed(allowed: Ints, row: int, num_actions: int, rng: Uniform) -> int:
+def draw_allowed(allowed: Ints, row: int, num_actions: int, rng: UniformSource) -> int:
     """A uniformly random allowed action. Arguments as in `select_allowed`."""
     choices = 0
     for action in range(num_actions):

@@ -6,7 +6,13 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from rlbook.algorithms.planning.search.simulators import Act, Copies, Fields, Simulator, Snapshots
+from rlbook.algorithms.planning.search.simulators import (
+    Act,
+    CopySimulator,
+    FieldSimulator,
+    Simulator,
+    SnapshotSimulator,
+)
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.action_masks import (
@@ -50,14 +56,14 @@ def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> Table
         if masks is not None or not shows_action_mask(env):
             return TableModel(model, int(shown.start), masks)
     if not _has_only_checks(env):
-        return Copies(env, act, num_actions)
+        return CopySimulator(env, act, num_actions)
     inner = wrap_observed_mask(inner)
     name = f"{type(inner).__module__}.{type(inner).__qualname__}"
     if name in FIELDS:
-        return Fields(inner, act, num_actions, FIELDS[name])
+        return FieldSimulator(inner, act, num_actions, FIELDS[name])
     if all(callable(getattr(inner.unwrapped, name, None)) for name in ("snapshot", "restore")):
-        return Snapshots(inner, act, num_actions)
-    return Copies(inner, act, num_actions)
+        return SnapshotSimulator(inner, act, num_actions)
+    return CopySimulator(inner, act, num_actions)
 
 
 def _is_of_the_run(wrapper: gymnasium.Wrapper) -> bool:

@@ -57,7 +57,7 @@ class OverOptimisationCurves:
     pairs: Array  # [R, K], in [0, 1]
 
 
-class Look(NamedTuple):
+class EvaluationPoint(NamedTuple):
     """The numbers of one evaluation, as in `OverOptimisationCurves`."""
 
     tokens: float
@@ -92,7 +92,7 @@ def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
     return ordering_accuracy(learned[good], learned[~good]), pairs
 
 
-def look_at_policy(run: Run, tokens: float) -> Look:
+def look_at_policy(run: Run, tokens: float) -> EvaluationPoint:
     """The current policy's answers to held-out prompts; the run is not changed."""
     rows, names = (
         evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples,
@@ -102,12 +102,14 @@ def look_at_policy(run: Run, tokens: float) -> Look:
         np.array([[each.rewards[name] for each in row] for row in rows], dtype=np.float64)
         for name in names
     )
-    return Look(tokens, float(learned.mean()), float(true.mean()), *judge_accuracy(learned, true))
+    return EvaluationPoint(
+        tokens, float(learned.mean()), float(true.mean()), *judge_accuracy(learned, true)
+    )
 
 
-def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]:
+def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[EvaluationPoint]]:
     """Runs the recipe with one seed: stage → its evaluations."""
-    recipe, seen = Recipe.find("rlhf", seed=seed), dict[str, list[Look]]()
+    recipe, seen = Recipe.find("rlhf", seed=seed), dict[str, list[EvaluationPoint]]()
 
     def watch(run: Run) -> None:
         stage = Path(run.folder or "").name
@@ -131,7 +133,7 @@ def run(seeds: int = 3, first: int = 0) -> dict[str, OverOptimisationCurves]:
     return {stage: stack_runs([one[stage] for one in each]) for stage in STAGES}
 
 
-def stack_runs(runs: list[list[Look]]) -> OverOptimisationCurves:
+def stack_runs(runs: list[list[EvaluationPoint]]) -> OverOptimisationCurves:
     """The evaluations of several runs, stacked up to the shortest run's number."""
     count = min(map(len, runs))
     table = np.array([looks[:count] for looks in runs], dtype=np.float64)  # [R, K, 5]

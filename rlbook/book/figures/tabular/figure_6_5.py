@@ -50,19 +50,22 @@ def choose_of_two(
     return LEFT if lead > 0.0 else RIGHT
 
 
-class TwoInA(QLearning):
+class TwoActionQLearning(QLearning):
     """Q-learning with two actions in A."""
 
     choose = staticmethod(choose_of_two)
 
 
-class DoubleTwoInA(DoubleQLearning):
+class TwoActionDoubleQLearning(DoubleQLearning):
     """Double Q-learning with two actions in A."""
 
     choose = staticmethod(choose_of_two)
 
 
-LEARNERS: dict[str, type[ControlAgent]] = {"Q-learning": TwoInA, "Double Q-learning": DoubleTwoInA}
+LEARNERS: dict[str, type[ControlAgent]] = {
+    "Q-learning": TwoActionQLearning,
+    "Double Q-learning": TwoActionDoubleQLearning,
+}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rlbook.algorithms.planning.search import mcts
 from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search.puct_selection import select_puct
-from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
+from rlbook.algorithms.planning.search.simulators import CopySimulator, SnapshotSimulator
 from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
@@ -72,7 +72,12 @@ def test_which_world_a_search_looks_ahead_in() -> None:
         MCTS(env, MCTSConfig())._world
         for env in (Doors(), DoorsTable(), rlbook.make("TicTacToe-v0"), rlbook.make("Taxi-v4"))
     ]
-    assert [type(world) for world in worlds] == [Copies, TableModel, Snapshots, TableModel]
+    assert [type(world) for world in worlds] == [
+        CopySimulator,
+        TableModel,
+        SnapshotSimulator,
+        TableModel,
+    ]
 
 
 def test_a_table_of_a_users_own_whose_masks_are_no_method_is_copied_instead() -> None:
@@ -80,7 +85,7 @@ def test_a_table_of_a_users_own_whose_masks_are_no_method_is_copied_instead() ->
         def model(self) -> TabularMDP:
             return DoorsTable().model()
 
-    assert isinstance(MCTS(Shows(), MCTSConfig())._world, Copies)
+    assert isinstance(MCTS(Shows(), MCTSConfig())._world, CopySimulator)
     assert isinstance(MCTS(Shows(shows=False), MCTSConfig())._world, TableModel)
     assert searched(Shows(), 3).best_actions() == [2]
 

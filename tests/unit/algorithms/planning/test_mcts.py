@@ -19,7 +19,11 @@ from gymnasium.wrappers import TransformReward
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.search.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.search.simulators import (
+    CopySimulator,
+    FieldSimulator,
+    SnapshotSimulator,
+)
 from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import back_up, empty_tree
 from rlbook.algorithms.planning.search.ucb_selection import select
@@ -224,7 +228,7 @@ def test_a_rollout_stops_at_its_depth() -> None:
 
 def test_an_episode_that_terminated_is_worth_nothing_more() -> None:
     """Whatever the value function says of the last state."""
-    for env in (TabularEnv(two_levels()), Ladder(truncates=False)):
+    for env in (TabularEnv(two_levels()), LadderReturns(truncates=False)):
         tree = searched(
             env, value=lambda state: 1000.0, gamma=GAMMA, simulations=50, leaf="value", c=1.0
         )
@@ -236,7 +240,7 @@ def test_an_episode_that_the_environment_cuts_off_is_worth_what_the_value_functi
     is cut off."""
     for truncates, end in ((False, 0.0), (True, 8.0)):
         tree = searched(
-            Ladder(truncates=truncates),
+            LadderReturns(truncates=truncates),
             value=lambda state: 8.0,
             gamma=GAMMA,
             simulations=20,
@@ -334,15 +338,15 @@ def test_the_search_does_not_see_the_dice_of_the_real_environment() -> None:
 
 ENVIRONMENTS: list[tuple[str, dict[str, Any], type]] = [
     ("Maze-v0", {"slip": 0.3}, TableModel),
-    ("Maze-v0", {"slip": 0.3, "observation": "coordinates"}, Snapshots),
+    ("Maze-v0", {"slip": 0.3, "observation": "coordinates"}, SnapshotSimulator),
     ("FrozenLake-v1", {}, TableModel),
     ("Taxi-v4", {}, TableModel),
-    ("CartPole-v1", {}, Fields),
-    ("MountainCar-v0", {}, Fields),
-    ("Acrobot-v1", {}, Fields),
-    ("Pendulum-v1", {}, Fields),
-    ("Addition-v0", {}, Snapshots),
-    ("Blackjack-v1", {}, Copies),
+    ("CartPole-v1", {}, FieldSimulator),
+    ("MountainCar-v0", {}, FieldSimulator),
+    ("Acrobot-v1", {}, FieldSimulator),
+    ("Pendulum-v1", {}, FieldSimulator),
+    ("Addition-v0", {}, SnapshotSimulator),
+    ("Blackjack-v1", {}, CopySimulator),
 ]
 
 
@@ -640,7 +644,7 @@ def test_a_run_taken_up_again_ends_as_one_that_was_never_stopped(
 def test_a_wrapper_that_changes_the_rewards_is_searched_with() -> None:
     env = TransformReward(rlbook.make("Maze-v0"), lambda reward: 7.0 * reward)
     agent, fitted = agent_in(env, simulations=4, rollout_depth=1, gamma=0.0)
-    assert isinstance(agent._world, Copies)
+    assert isinstance(agent._world, CopySimulator)
     agent.act(fitted.reset(seed=0)[0])
     assert agent.tree is not None and agent.tree.values() == [
         -35.0,
@@ -746,7 +750,7 @@ class Certain(Hidden):
         )
 
 
-class Ladder(gymnasium.Env):
+class LadderReturns(gymnasium.Env):
     """Two rungs, 1 each, and the end: terminated or truncated."""
 
     observation_space, action_space = spaces.Box(0, 2, (1,)), spaces.Discrete(1)

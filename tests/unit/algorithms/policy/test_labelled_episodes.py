@@ -19,7 +19,7 @@ from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.labelled_episodes import LabelledRows, labelled_loss
 from rlbook.algorithms.policy.preference_pairs import kto_reference_point
 from rlbook.cli.main import main
-from rlbook.data import Episode, Labelled, load
+from rlbook.data import Episode, LabelledEpisodes, load
 from rlbook.data.rollout import Batch
 from rlbook.data.schemas import schema_of
 from rlbook.errors import RequestError
@@ -35,8 +35,8 @@ def text(*ids: int) -> Episode:
     return Episode(np.array([1, *ids[:2]]), np.array([ids[2], 2]))
 
 
-def four() -> Labelled:
-    return Labelled(
+def four() -> LabelledEpisodes:
+    return LabelledEpisodes(
         [text(5, 6, 7), text(8, 9, 4), text(6, 6, 8), text(5, 9, 3)], [True, False, False, True]
     )
 
@@ -82,7 +82,7 @@ def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: M
     agent: Any = moved(stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto").agent)
     batch = four()[np.arange(4)].episodes
     answers = [text(5, 6, 3), text(8, 9, 7), text(6, 6, 4), text(5, 9, 8)]  # 7, 4, 8, 3, one row on
-    mismatched = Labelled(answers, [True] * 4)[np.arange(4)].episodes
+    mismatched = LabelledEpisodes(answers, [True] * 4)[np.arange(4)].episodes
     ratio = (
         (agent.policy.evaluate(mismatched)[0] - agent.reference_log_prob(mismatched))
         * mismatched.mask
@@ -140,7 +140,7 @@ def test_walks_through_the_maze_may_have_labels_too(stage: Make) -> None:
         Episode(np.eye(size, dtype=np.float32)[[0, 1]], np.array(actions))
         for actions in ([0, 1], [2, 3])
     ]
-    loss = next(agent.fit(Labelled(walks, [True, False])))["preference_loss"]
+    loss = next(agent.fit(LabelledEpisodes(walks, [True, False])))["preference_loss"]
     assert loss == near(0.5, dtype="float32", terms=widths(agent.policy), size=2 * math.log(4))
 
 
@@ -176,12 +176,14 @@ def test_rows_with_a_label_are_read_from_a_file_and_learned_from(
     )
     file = written(tmp_path / "labels.jsonl", *rows)
     data: Any = load(file, stage("dpo", "Addition-v0", num_envs=4).env)
-    assert isinstance(data, Labelled) and data[np.array([0, 1, 2])].good.tolist() == [
+    assert isinstance(data, LabelledEpisodes) and data[np.array([0, 1, 2])].good.tolist() == [
         True,
         False,
         False,
     ]
-    assert len(data.digest()) == 64 and len(Labelled(data.episodes, data.good).digest()) == 64
+    assert (
+        len(data.digest()) == 64 and len(LabelledEpisodes(data.episodes, data.good).digest()) == 64
+    )
     command = [
         "train",
         "dpo",
@@ -198,7 +200,10 @@ def test_rows_with_a_label_are_read_from_a_file_and_learned_from(
     assert main([*command, "--preference-loss", "kto", "--out", str(tmp_path / "run")]) == 0
     assert main(["train", "sft", *command[2:5], "--out", str(tmp_path / "sft")]) == 2
     told = capsys.readouterr().err
-    assert "learns from Episodes (one answer a row" in told and "the data are Labelled (" in told
+    assert (
+        "learns from Episodes (one answer a row" in told
+        and "the data are LabelledEpisodes (" in told
+    )
     assert main([*command, "--out", str(tmp_path / "sigmoid")]) == 2
     assert "preference_loss must be 'kto'" in capsys.readouterr().err
     answers = written(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completion": "2", "label": 3})
@@ -252,8 +257,11 @@ def test_a_label_may_be_a_number_and_may_judge_a_chat(
         )
     ):
         file = written(tmp_path / f"{number}.jsonl", *({**form, "label": one} for one in labels))
-        data: Any = load(file, env, kinds=("Pairs", "Labelled"))
-        assert isinstance(data, Labelled) and data[np.array([0, 1])].good.tolist() == [True, False]
+        data: Any = load(file, env, kinds=("Pairs", "LabelledEpisodes"))
+        assert isinstance(data, LabelledEpisodes) and data[np.array([0, 1])].good.tolist() == [
+            True,
+            False,
+        ]
         assert [env.unwrapped.codec.decode(data.episodes[0].action[:-1])] == ["46"]
         assert data.episodes[0].counts is None
 
@@ -264,11 +272,11 @@ def test_a_number_is_a_label_only_for_an_agent_that_learns_from_labels(tmp_path:
     run = rlbook.train("sft", "Addition-v0", data=file, passes=1, eval_every=0)
     assert type(run.data_source()).__name__ == "Episodes"
     run = rlbook.train("kto", "Addition-v0", data=file, passes=1, eval_every=0)
-    assert type(run.data_source()).__name__ == "Labelled"
+    assert type(run.data_source()).__name__ == "LabelledEpisodes"
 
 
 def test_labels_and_episodes_must_be_as_many() -> None:
     with pytest.raises(
         ValueError, match="labelled episodes need one label each, and at least one, got 1 for 2"
     ):
-        Labelled([text(5, 6, 7)] * 2, [True])
+        LabelledEpisodes([text(5, 6, 7)] * 2, [True])

@@ -18,7 +18,7 @@ from rlbook.agent import Step
 from rlbook.algorithms.tabular.prediction.given_policy import cumulative
 from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.cli.train import parse_train
-from rlbook.cli.values import Given, convert
+from rlbook.cli.values import OptionText, convert
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 
@@ -334,7 +334,7 @@ def test_a_policy_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> No
         with pytest.raises(
             RequestError, match="--policy must name a JSON file that can be read, got "
         ):
-            convert("--policy", Given((str(tmp_path / file),)), str | tuple[int, ...])
+            convert("--policy", OptionText((str(tmp_path / file),)), str | tuple[int, ...])
 
 
 @pytest.mark.parametrize("env", ["Blackjack-v1", "Taxi-v4", "CartPole-v1", "Pendulum-v1"])
