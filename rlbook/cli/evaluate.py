@@ -178,7 +178,7 @@ def _choices(
     found: Target, place: dict[str, str], folder: str, count: int, prompts: int | None
 ) -> Result:
     from rlbook.evaluation.choices import evaluate_choices
-    from rlbook.interaction.play_episodes import t_interval
+    from rlbook.functional.intervals import t_interval
 
     if count < 2:
         raise RequestError(f"--choices must be at least 2, got {count}")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rlbook.data.data_set import DataSet, Rows
 from rlbook.data.rollout import Batch
+from rlbook.data.token_masks import counting_mask, non_padding_mask
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,11 @@ def collate(episodes: Sequence[Episode]) -> Batch:
     Nobody knows with which probability the actions were drawn: `log_prob` is NaN.
     """
     length = torch.tensor([len(episode.action) for episode in episodes])
-    mask = written = torch.arange(int(length.max())) < length[:, None]  # [B, T]
+    mask = token_mask = non_padding_mask(length)
     if all(episode.counts is None for episode in episodes):
-        written = None
+        token_mask = None
     else:
-        mask = _pad(
-            [
-                np.ones(len(episode.action), bool) if episode.counts is None else episode.counts
-                for episode in episodes
-            ]
-        )
+        mask = counting_mask([episode.counts for episode in episodes], mask)
     action = _pad([episode.action for episode in episodes])
     if episodes[0].is_text:
         prompts = [episode.obs for episode in episodes]
@@ -125,7 +121,7 @@ def collate(episodes: Sequence[Episode]) -> Batch:
         action=action,
         log_prob=torch.full(mask.shape, torch.nan),
         mask=mask,
-        token_mask=written,
+        token_mask=token_mask,
         # in padding nobody acts, and everything is allowed
         action_mask=None if allowed is None else ~_pad([~masks[:-1] for masks in allowed]),
     )

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from rlbook.errors import RequestError
+from rlbook.functional.intervals import t_interval
 from rlbook.functional.post_training.success_rates import majority_at_k, pass_at_k, perplexity
-from rlbook.interaction.play_episodes import Evaluation, t_interval
+from rlbook.interaction.play_episodes import Evaluation
 
 RESAMPLES = 2_000  # of the bootstrap
 TOTAL = "return"

@@ -29,10 +29,11 @@ from rlbook.fast.modules import is_unmodified, trains_plainly
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
 from rlbook.functional.returns import td_target
-from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.critics import Critics
 from rlbook.networks.distributions import Categorical, SquashedGaussian
 from rlbook.networks.mlp import MLP
 from rlbook.networks.optimizer import LossOutput, Optimizer
+from rlbook.networks.target_network import polyak_update
 
 CUT_AT_THE_BOUNDS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
 """Whether torch's `clamp` has zero gradient at its bounds, too."""

@@ -17,6 +17,7 @@ _MODULES = (
     "averages",
     "convolution",
     "divergences",
+    "intervals",
     "linear_td",
     "maximum_entropy",
     "moments",

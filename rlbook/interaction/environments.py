@@ -25,8 +25,8 @@ from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
+from rlbook.interaction.image_preprocessing import Preprocessing
 from rlbook.interaction.observed_masks import wrap_observed_mask, wrap_observed_masks
-from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.interaction.unknown_environments import (
     OF_AN_ENVIRONMENT,
     not_in_module_message,

@@ -16,6 +16,7 @@ from rlbook.agent import Agent, check_initialised
 from rlbook.ascii_signs import printable
 from rlbook.checks import ENDLESS, name_hint
 from rlbook.errors import RequestError, TrainingError, UnknownName, WrongArguments
+from rlbook.functional.intervals import deviation, t_interval
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
@@ -146,44 +147,6 @@ def _are_equal(value: object, other: object) -> bool:
     if isinstance(value, np.ndarray):
         return np.array_equal(value, other, equal_nan=True)  # type: ignore[arg-type]
     return value == other
-
-
-def t_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """95 % interval (Student's t) for the mean of samples; a single point if they are one sample, or
-    one group.
-
-    Args:
-        values: [n].
-        groups: [n], from 0 on, equal for samples that depend on each other, such as those of one
-            prompt; None: all are independent.
-    """
-    from scipy.stats import t
-
-    n, mean = len(values), float(values.mean())
-    count = n if groups is None else int(groups.max()) + 1
-    spread = deviation(values, groups)
-    half = float(t.ppf(0.975, count - 1)) * spread / n**0.5 if count > 1 else 0.0
-    return mean - half, mean + half
-
-
-def deviation(values: np.ndarray, groups: np.ndarray | None = None) -> float:
-    """√n times the standard error of the mean: of independent samples their standard deviation, and
-    of groups, as in `t_interval`, s in
-
-        s² = G / (G - 1) · Σ_g (Σ_{i in g} (x_i - mean))² / n
-
-    which is the same for groups of one. 0 for one sample or one group, which gives no estimate.
-
-    Source: the variance of a mean of clusters: Liang and Zeger 1986, Biometrika 73(1). The factor
-    G / (G - 1) is that of the sample variance.
-    """
-    sums = values if groups is None else np.bincount(groups, values - values.mean())
-    count = len(sums)
-    if count == 1:
-        return 0.0
-    if count == len(values):
-        return float(values.std(ddof=1))
-    return float((count / (count - 1) * (sums**2).sum() / len(values)) ** 0.5)
 
 
 def play(

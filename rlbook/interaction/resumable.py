@@ -17,13 +17,13 @@ from rlbook.errors import TrainingError
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.guards import unpack_reset, unpack_step
 from rlbook.interaction.held_generators import HeldGenerators
-from rlbook.interaction.observed_masks import ObservedMask
-from rlbook.interaction.preprocessing import (
+from rlbook.interaction.image_preprocessing import (
     FORGETFUL,
     REMEMBERING,
     restore_wrapper_states,
     wrapper_states,
 )
+from rlbook.interaction.observed_masks import ObservedMask
 from rlbook.seeding import can_save, rng_state, set_rng_state
 
 WRAPPERS = "wrappers"
@@ -44,7 +44,7 @@ class ResumableEnv(gymnasium.Wrapper):
     replayed: from the generators' states (or the seed) at the reset, with the actions since. What
     an environment carries from one episode to the next beside its generators (`held_generators`) is
     lost. What gymnasium's wrappers of images remember is saved in both cases
-    (`preprocessing.wrapper_states`).
+    (`image_preprocessing.wrapper_states`).
 
     Some environments make a new generator at each reset without a seed, from the operating system's
     entropy: nothing would repeat their episodes. Those are given a seed at every reset, which the

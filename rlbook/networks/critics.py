@@ -1,4 +1,4 @@
-"""Ensembles of action-value critics, and target networks updated by Polyak averaging."""
+"""Ensembles of action-value critics."""
 
 from __future__ import annotations
 
@@ -63,17 +63,3 @@ class Critics(nn.Module):
         if self.discrete and action is not None:
             q = q.gather(-1, action.to(q.device).expand(len(q), -1)[..., None])
         return q if action is None else q.squeeze(-1)
-
-
-@torch.no_grad()
-def polyak_update(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """Moves a target network towards the online network, in place: θ⁻ ← θ⁻ + τ (θ - θ⁻).
-
-    Args:
-        target, online: modules of the same parameters.
-        tau: τ, in [0, 1]; 1 copies.
-
-    Source: Lillicrap et al. 2016 (DDPG), arXiv:1509.02971, algorithm 1, after Polyak's averages.
-    """
-    for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-        slow.lerp_(fast, tau)

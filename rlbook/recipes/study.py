@@ -10,11 +10,11 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.errors import RequestError
+from rlbook.recipes.pruning import import_optuna, median_pruner
 from rlbook.recipes.search_space import Plain
 from rlbook.runs.storage.files import CheckpointError, open_to_append, read_file
 
@@ -25,17 +25,6 @@ JOURNAL, JOURNAL_LIMIT = "study.journal", 2**30  # its name, and its bytes at mo
 SETTINGS, SCORES, ERROR = "hyperparameters", "scores", "error"
 """A trial's attributes besides Optuna's own: its hyper-parameters, the return on each seed, and why
 there is none."""
-STARTUP_TRIALS = 5  # that are never pruned
-WARMUP = 25  # per cent of its first run after which a trial may be pruned
-
-
-def import_optuna() -> Any:
-    """The module. Raises RequestError where it is not installed."""
-    try:
-        import optuna
-    except ImportError:
-        raise RequestError('tune needs Optuna: pip install "rlbook[tune]"') from None
-    return optuna
 
 
 @contextlib.contextmanager
@@ -58,7 +47,7 @@ def open_study(folder: Path, seed: int, index: int) -> Iterator[optuna.Study]:
         yield optuna.create_study(
             storage=journal.JournalStorage(journal.JournalFileBackend(str(folder / JOURNAL))),
             sampler=optuna.samplers.TPESampler(seed=int(draws[0])),
-            pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, WARMUP),
+            pruner=median_pruner(),
             study_name="rlbook",
             direction="maximize",
             load_if_exists=True,

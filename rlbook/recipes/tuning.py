@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import signal
 import statistics
@@ -36,6 +35,7 @@ from rlbook.agent import Agent
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation.comparison import final_return
+from rlbook.recipes.pruning import PruningCallback, import_optuna
 from rlbook.recipes.search_space import draw, start_of
 from rlbook.recipes.study import (
     ERROR,
@@ -44,7 +44,6 @@ from rlbook.recipes.study import (
     check_journal,
     close_open_trials,
     enqueue_first,
-    import_optuna,
     open_study,
     repair_journal,
     trials_that_count,
@@ -53,21 +52,18 @@ from rlbook.recipes.tuning_plan import PLAN, TuningPlan, read_plan
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.processes.on_cluster import start_commands
 from rlbook.runs.processes.side_by_side import reason_of_end
-from rlbook.runs.progress import recent_return
 from rlbook.runs.storage.files import CheckpointError, replace_file
 from rlbook.runs.storage.folder import check_free, lock_folder, report_disk_errors, seed_folder
 
 if TYPE_CHECKING:
     import optuna
 
-    from rlbook.runs.run import Run
 
 PRESET = "tuned.yaml"
 TRIALS, SEEDS, FRESH_SEEDS = 50, 3, 5
 MOST = 100_000  # of each
 WORKER = "rlbook.recipes.one_trial"
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
-MARK = 10  # per cent of a run between two looks at it, where it is not evaluated
 BLOCK = 10  # fresh seeds begin at a multiple of this
 
 
@@ -371,7 +367,7 @@ def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -
         scores: list[float] = []
         try:
             for seed in plan.seeds:
-                watch = _PruningCallback(trial, scores, plan.prune)
+                watch = PruningCallback(trial, scores, plan.prune)
                 run = plan.train(chosen, seed, on_report=watch, allow_import=allow_import)
                 score = final_return(run.metrics)
                 if score is None:
@@ -385,27 +381,6 @@ def _run_trial(plan: TuningPlan, folder: Path, index: int, allow_import: bool) -
             trial.set_user_attr(ERROR, str(error))
             study.tell(trial, state=states.PRUNED)
         return _trial_of(study.get_trials(deepcopy=False)[trial.number], plan)
-
-
-class _PruningCallback:
-    """Reports a run's evaluations to its trial, and ends the run if the trial is pruned."""
-
-    def __init__(self, trial: optuna.Trial, scores: Sequence[float], prune: bool) -> None:
-        self.trial, self.scores, self.prune = trial, list(scores), prune
-        self.before = 100 * len(scores)  # steps of the trial: per cent of a run
-        self.last = self.before
-
-    def __call__(self, run: Run) -> None:
-        step = self.before + min(math.floor(100 * run.agent.progress), 100)
-        found = run.metrics[-1].get("eval_return")
-        if run.request.eval_every == 0 and step >= self.last + MARK:
-            found = recent_return(run)
-        if not self.prune or found is None or step <= self.last or not math.isfinite(found):
-            return
-        self.last = step
-        self.trial.report(statistics.fmean([*self.scores, found]), step)
-        if self.trial.should_prune():
-            raise import_optuna().TrialPruned
 
 
 def _trial_of(trial: optuna.trial.FrozenTrial, plan: TuningPlan) -> Trial:

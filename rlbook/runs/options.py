@@ -214,7 +214,7 @@ PIXELS = (
     "read_masks",
 )
 """Options that change what the agent sees of its environment; see
-`rlbook.interaction.preprocessing`."""
+`rlbook.interaction.image_preprocessing`."""
 
 
 NARROWED = ("top_p", "top_k", "min_p", "repetition_penalty")

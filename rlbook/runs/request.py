@@ -19,7 +19,7 @@ from rlbook.functional.schedules import Schedule, hold_schedule
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
-from rlbook.interaction.preprocessing import Preprocessing
+from rlbook.interaction.image_preprocessing import Preprocessing
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import (
     VARIANTS,

@@ -23,6 +23,7 @@ from rlbook.fast.tabular.table_interaction import interaction_for
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.exploration_bonus import CountBonus
+from rlbook.interaction.image_preprocessing import ClippedEnv, ClippedVectorEnv
 from rlbook.interaction.learned_reward import (
     LearnedReward,
     LearnedRewardEnv,
@@ -31,7 +32,6 @@ from rlbook.interaction.learned_reward import (
     model_weight,
 )
 from rlbook.interaction.play_episodes import adapted_vector, training_limit
-from rlbook.interaction.preprocessing import ClippedEnv, ClippedVectorEnv
 from rlbook.interaction.process_group import process_group
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to

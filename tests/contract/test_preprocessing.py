@@ -19,7 +19,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.evaluation.targets import find_target
-from rlbook.interaction.preprocessing import Preprocessing
+from rlbook.interaction.image_preprocessing import Preprocessing
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import image_size, is_image

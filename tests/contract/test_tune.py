@@ -21,8 +21,9 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.tune import _env_before_search, _table
 from rlbook.errors import TrainingError
+from rlbook.recipes.pruning import PruningCallback
 from rlbook.recipes.study import JOURNAL
-from rlbook.recipes.tuning import Trial, Tuning, _PruningCallback, next_fresh_seeds, tune
+from rlbook.recipes.tuning import Trial, Tuning, next_fresh_seeds, tune
 from rlbook.recipes.tuning_plan import TuningPlan
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
@@ -306,7 +307,7 @@ def test_a_trial_is_pruned_by_the_mean_of_its_seeds_so_far() -> None:
     evaluations every tenth of a run counts."""
     study = pytest.importorskip("optuna").create_study(direction="maximize")
     trial = study.ask()
-    watch = _PruningCallback(trial, [2.0], prune=True)
+    watch = PruningCallback(trial, [2.0], prune=True)
     run: Any = SimpleNamespace(
         agent=SimpleNamespace(progress=0.5),
         metrics=[{"return": 1.0, "eval_return": 4.0}],

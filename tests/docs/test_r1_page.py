@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbook.interaction.play_episodes import t_interval
+from rlbook.functional.intervals import t_interval
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "llm" / "r1.md").read_text(encoding="utf-8")

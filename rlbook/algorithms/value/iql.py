@@ -20,9 +20,8 @@ actions. No network is asked about an action that nobody has tried, so none can 
 
 The policy is learned apart, by weighted cloning: a recorded action counts the more, the better it
 is than V. β sets how much: 0 clones the behaviour, large values leave the best recorded action.
-The actions may be discrete or a box, of which the policy is a Gaussian.
-
-Recorded steps come from `--data`; without it, from uniformly random walks.
+The actions may be discrete or a box, of which the policy is a Gaussian. Recorded steps come from
+`--data`; without it, from uniformly random walks.
 
 Source: Kostrikov, Nair & Levine 2021, arXiv:2110.06169, algorithm 1, eq. 5 to 7; the minimum over
 two critics: its section 4.3. Differences: a Gaussian's mean is not squashed by a tanh; the critics'
@@ -62,7 +61,7 @@ from rlbook.functional.value_losses import expectile_loss, squared_value_loss
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.networks.build import build_layers, make_policy, plain_spec
 from rlbook.networks.cnn import FeedForward
-from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.critics import Critics
 from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.optimizer import (
     Group,
@@ -73,6 +72,7 @@ from rlbook.networks.optimizer import (
     mean_metrics,
 )
 from rlbook.networks.policy import as_array
+from rlbook.networks.target_network import polyak_update
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 

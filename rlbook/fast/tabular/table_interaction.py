@@ -43,7 +43,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
-from rlbook.interaction.preprocessing import ClippedEnv, EpisodicLife
+from rlbook.interaction.image_preprocessing import ClippedEnv, EpisodicLife
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv

@@ -12,8 +12,9 @@ from closeness import near
 
 import rlbook
 from rlbook.cli.main import main
+from rlbook.functional.intervals import t_interval
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.play_episodes import Evaluation, prompts_of, t_interval
+from rlbook.interaction.play_episodes import Evaluation, prompts_of
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.run_recipe import run_recipe
 

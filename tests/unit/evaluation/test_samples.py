@@ -19,8 +19,8 @@ from rlbook.cli.evaluate import _examples
 from rlbook.cli.main import main
 from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
 from rlbook.evaluation.samples import SampledEvaluation, difference
+from rlbook.functional.intervals import t_interval
 from rlbook.functional.post_training.success_rates import pass_at_k
-from rlbook.interaction.play_episodes import t_interval
 from rlbook.llm.environments.token_env import TokenEnv
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.models.sources import small_llama

@@ -20,8 +20,9 @@ from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.checks import non_negative
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.cnn import FeedForward
-from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.critics import Critics
 from rlbook.networks.policy import as_array
+from rlbook.networks.target_network import polyak_update
 
 
 @dataclass(frozen=True)

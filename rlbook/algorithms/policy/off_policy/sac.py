@@ -47,10 +47,11 @@ from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, t
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.networks.cnn import FeedForward
-from rlbook.networks.critics import Critics, polyak_update
+from rlbook.networks.critics import Critics
 from rlbook.networks.distributions import Categorical, SquashedGaussian, sample_categorical
 from rlbook.networks.optimizer import LossOutput, Optimizer
 from rlbook.networks.policy import as_array
+from rlbook.networks.target_network import polyak_update
 from rlbook.networks.values import as_mask
 
 TARGET_SHARE = 0.3

@@ -36,8 +36,8 @@ from rlbook.evaluation.process_reward import (
     find_steps,
     rollout_labels,
 )
+from rlbook.functional.intervals import t_interval
 from rlbook.functional.post_training.process_rewards import aggregate_steps
-from rlbook.interaction.play_episodes import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 

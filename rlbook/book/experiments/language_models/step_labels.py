@@ -40,7 +40,7 @@ from rlbook.book.experiments.language_models.process_judges import (
     training_solutions,
 )
 from rlbook.evaluation.process_reward import find_steps, hard_labels, rollout_labels
-from rlbook.interaction.play_episodes import t_interval
+from rlbook.functional.intervals import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 

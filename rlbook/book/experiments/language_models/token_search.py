@@ -36,7 +36,7 @@ from rlbook.evaluation.best_of_n import (
 )
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.evaluation.search import Judge, Search, evaluate_search
-from rlbook.interaction.play_episodes import t_interval
+from rlbook.functional.intervals import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 

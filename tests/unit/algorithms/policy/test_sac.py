@@ -27,9 +27,9 @@ from rlbook.functional.maximum_entropy import (
     soft_value,
     temperature_loss,
 )
-from rlbook.networks.critics import polyak_update
 from rlbook.networks.distributions import SquashedGaussian
 from rlbook.networks.mlp import MLP
+from rlbook.networks.target_network import polyak_update
 
 Make = Callable[..., Any]
 DISCRETE, BOX = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
