@@ -257,8 +257,8 @@ class Export(EnvironmentOptions):
 
     A LoRA run exports only the adapter, in peft's format, unless --merge adds it to the model. A
     reward model on texts becomes a sequence classifier with one label, its score. --job writes what
-    trains with the same method in another library: a script or a config file, rows, rewards, the
-    first weights and a README.
+    another library needs to train with the same method: a script or a config file, rows, rewards,
+    the first weights and a README.
 
     Examples:
       rlbook export runs/grpo-Addition-v0-0 model

@@ -20,9 +20,9 @@ MODEL_METRICS = {
     "standardised differences and rewards, plus the cross-entropy of the terminations",
     "one_step_error": "RMS error of s' on the steps since the last model update, before training "
     "on them, in standard deviations of s' - s; 1 is no better than the mean",
-    "reward_error": "RMS error of r on the same steps, in reward units",
+    "reward_error": "RMS error of the predicted reward on those steps, in reward units",
     "rollout_error": "RMS error of the state after `horizon` predicted steps with the actions "
-    "that were taken, on the same steps, in standard deviations of s",
+    "that were taken, on those steps, in standard deviations of s",
     "grad_norm": "L2 norm of the model's gradient before clipping",
 }
 """The metrics computed in this file, by name."""

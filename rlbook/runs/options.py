@@ -83,8 +83,8 @@ class RunOptions:
     # λ: the reward of an ensemble of reward models is its mean minus λ times its standard deviation
     # (default: 0)
     reward_caution: Return = None
-    # reward added in training for steps that were seldom taken: count (β / √n for an action taken n
-    # times in its state) or rnd (random network distillation, for states that are never seen twice)
+    # reward added in training for rarely taken steps: count (β / √n for an action taken n times in
+    # its state) or rnd (random network distillation, for states that are never seen twice)
     exploration_bonus: str | None = None
     # β, size of the exploration bonus, in reward units (default: 0.1)
     bonus_coef: Return = None
@@ -93,13 +93,13 @@ class RunOptions:
     model: Folder = None
     # device of the networks: cpu, cuda, cuda:1 (the second GPU) or auto (default: cpu)
     device: str | None = None
-    # folder on a fast local disk for the images of a replay buffer, as files mapped into memory that
-    # are gone with the process (default: in memory)
+    # folder on a fast local disk for the images of a replay buffer, as memory-mapped files that are
+    # deleted when the process ends (default: in memory)
     replay_folder: Folder = None
     # URL of a server that samples the completions in training, such as one of `rlbook serve`; it is
     # given the policy's weights before each round, and must run on this machine
     sampler: str | None = None
-    # number of the last observations that the agent sees together (default: 1)
+    # number of most recent observations that the agent sees together (default: 1)
     frame_stack: AtLeast1 = None
     # show images in shades of grey instead of in colour
     grayscale: Switch = None
@@ -112,10 +112,10 @@ class RunOptions:
     # Atari: begin each episode with a random number of no-op actions, from 1 to this many
     # (default: 0)
     noop_starts: AtLeast0 = None
-    # Atari: in training, a lost life ends the future of a value estimate, and the game goes on
+    # Atari: in training, treat a lost life as terminal in value estimates; the game goes on
     episodic_life: Switch = None
-    # false: an entry action_mask of an observation is not a mask but a part of what the agent sees
-    # (default: true)
+    # false: treat an entry action_mask of an observation as part of what the agent sees, not as a
+    # mask (default: true)
     read_masks: Switch = None
 
     def __post_init__(self) -> None:

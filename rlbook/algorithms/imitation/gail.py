@@ -167,7 +167,7 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
     refused = {"recurrent": "D compares single steps, which do not contain a memory's state"}
-    # reward computed from D: f, -log(1 - D) or log D; each has a bias of its own, see above
+    # reward computed from D: f, -log(1 - D) or log D; each has its own bias, see the docstring
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout
     discriminator_steps: Annotated[int, positive_int] = 10
@@ -190,7 +190,7 @@ class GAIL(PPO):
         "discriminator_accuracy": "fraction of steps that D classifies correctly; ½ if it cannot "
         "tell them apart",
         "gradient_penalty": "mean (‖∇f‖ - 1)² between the expert's steps and the policy's",
-        "learned_reward": "mean reward that D gives the rollout's steps, in nats",
+        "learned_reward": "mean reward that D computes for the rollout's steps, in nats",
     }
 
     def __init__(

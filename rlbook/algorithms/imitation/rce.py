@@ -82,7 +82,7 @@ class RCEConfig(PolicyOptions, AdamOptions):
     batch_size: Annotated[int, positive_int] = 16  # groups per minibatch
     # random walks to record and group if no data set is given
     walks: Annotated[int, at_least(2)] = 1_000
-    # episodes per group of those random walks, at least 2
+    # episodes per group of random walks, at least 2
     candidates: Annotated[int, at_least(2)] = 8
     # episodes backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None

@@ -99,7 +99,7 @@ class PolicyIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "policies evaluated so far",
         "changed": "states in which the policy was improved; 0 at the end",
-        "change": "largest improvement of a state's value that a single action would still make, "
+        "change": "largest increase of a state's value by changing one action of the policy, "
         "in reward units",
         "bound": "upper bound on the error of V against V* in any state, in reward units (with "
         "gamma 1 the same as change)",

@@ -138,8 +138,9 @@ class DPO(PolicyAgent):
         "reward_margin": "mean β Δ, the better episode's implicit reward minus the worse one's",
         "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; "
         "below 0, they have become less likely; without a reference, log π(τ_w)",
-        "mismatched_kl": "KTO's reference point, in nats",
-        "rejected_log_ratio": "the same for the worse episodes",
+        "mismatched_kl": "KTO's reference point, in nats: KL(π ‖ π_ref) estimated from pairs of a "
+        "prompt and another prompt's answer",
+        "rejected_log_ratio": "chosen_log_ratio of the worse episodes: log π(τ_l) - log π_ref(τ_l)",
         "pairs": "pairs in the round, ties excluded; for recorded pairs, in the minibatch",
         "group_return": "mean undiscounted return of the round, in reward units (on-policy only)",
         "grad_norm": "L2 norm of the gradient before clipping",

@@ -47,7 +47,7 @@ class KLBandOptions(Hyperparameters):
     # band of the KL per step, in nats: above it β rises, below it β falls, after each gradient
     # step on recorded groups or after each round; none keeps β fixed
     kl_band: Annotated[tuple[float, float], rising_pair] | None = None
-    # factor by which β then rises or falls, above 1
+    # factor by which β rises or falls outside kl_band, above 1
     kl_factor: Annotated[float, number_from(1.0)] = 1.1
     # lower bound of β if kl_band is set
     kl_coef_min: Annotated[float, positive] = 1e-3

@@ -139,7 +139,7 @@ class OptimizerOptions(StepOptions):
 
     # gradient steps in which the learning rate rises linearly from 0; 0: no warm-up
     warmup_steps: Annotated[int, non_negative_int] = 0
-    # w, share of all weights taken off per step and unit of learning rate (AdamW), at least 0
+    # w, decoupled weight decay (AdamW), at least 0: a step multiplies weights by 1 - w × step size
     weight_decay: Annotated[float, non_negative] = 0.0
 
 

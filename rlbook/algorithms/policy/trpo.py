@@ -207,7 +207,7 @@ class TRPO(ActorCriticAgent):
     METRICS = {
         "kl": "mean KL(π_old ‖ π) of the step that was taken, in nats; at most max_kl",
         "step_fraction": "α^k, fraction of the full step that was taken; 0 if none was accepted",
-        "line_search_steps": "step lengths that were tried",
+        "line_search_steps": "step lengths that the line search tried",
         "improvement": "increase of mean ρ A by the step, in units of A",
         "predicted_improvement": "g · d of the full step: the increase if mean ρ A were linear",
         "entropy": "mean entropy of π(·|s) after the step, in nats",

@@ -134,7 +134,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         "alpha": "step size in ordinary and truncated prediction (not with a 1/N schedule)",
         "mean_weight": "mean of the importance weights of all updates so far; in prediction 1 on "
         "average, unless they are truncated",
-        "weight_variance": "variance of those weights",
+        "weight_variance": "variance of the importance weights of all updates so far",
         "effective_updates": "effective sample size (Σ ρ)² / Σ ρ², in updates of equal weight",
     }
     choose = staticmethod(explore)

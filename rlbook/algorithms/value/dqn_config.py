@@ -96,7 +96,7 @@ class DQNConfig(SequenceConfig):
 METRICS = {
     "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
     "`distributional` the KL divergence in nats; of the update's last minibatch",
-    "q": "mean Q(s, a) of that minibatch, in reward units; "
+    "q": "mean Q(s, a) over that minibatch, in reward units; "
     "far above any possible return means divergence",
     "grad_norm": "L2 norm of the gradient before clipping",
     "epsilon": "probability of a random action; 0 with `noisy`",

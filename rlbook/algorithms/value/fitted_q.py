@@ -132,8 +132,8 @@ class FittedQ(Agent):
     METRICS = {
         "td_loss": "½ mean (Q(s, a) - y)², in squared reward units",
         "q": "mean Q(s, a) of the recorded pairs, in reward units",
-        "target": "mean y; far above any possible return, the targets rely on overestimated values "
-        "of untried actions",
+        "target": "mean target y, in reward units; far above any possible return, the targets rely "
+        "on overestimated values of untried actions",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size",
     }

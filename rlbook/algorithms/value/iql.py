@@ -179,7 +179,7 @@ class IQL(Agent):
         "value_loss": "mean L_τ of V(s), in squared reward units",
         "value": "mean V(s) of the recorded states, in reward units",
         "policy_loss": "-mean w log π(a|s) of the recorded actions, in nats",
-        "weight": "mean w; near w_max, β is too large for the size of the advantages",
+        "weight": "mean weight w; near w_max, β is too large for the size of the advantages",
         "critic_loss": "Σ_k ½ mean (Q_k(s, a) - y)², in squared reward units",
         "q": "mean Q(s, a) of the recorded pairs, in reward units",
         "learning_rate": "Adam's step size",

@@ -34,7 +34,9 @@ class Bugs(PrintingOptions):
     action: Positional[Word] = None  # list, show, run or answer
     # an exhibit's name
     name: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    seeds: Number = None  # run: seeds on each side (default: as the exhibit was recorded)
+    seeds: Number = (
+        None  # run: seeds with and without the bug (default: as the exhibit was recorded)
+    )
 
 
 def bug(words: Sequence[str]) -> tuple[bool, Result]:

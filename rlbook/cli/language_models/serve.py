@@ -41,11 +41,11 @@ class Serve:
     # file with the API key that requests must carry (default: the environment variable
     # RLBOOK_API_KEY, else no key)
     api_key: File = None
-    name: Word = None  # what requests call the model (default: the folder's name)
+    name: Word = None  # name of the model in requests (default: the folder's name)
     max_batch: Number = None  # sequences generated at a time (default: 32)
     # sequences that may wait; a request beyond them is refused with status 429 (default: 256)
     max_waiting: Number = None
-    # numbers that weights and arithmetic have: float32, bfloat16 or float16 (default: float32)
+    # number format of weights and arithmetic: float32, bfloat16 or float16 (default: float32)
     dtype: Word = None
     device: Word = None  # device of the model: cpu, cuda or auto (default: cpu)
     checkpoint: Checkpoint = None  # a run's checkpoint: a step, or best (default: the last one)

@@ -41,7 +41,7 @@ class Synthesize(PrintingOptions):
 
     rows: Positional[File]  # JSON Lines, JSON, Parquet or a datasets folder
     server: Url = None  # the server, such as one of rlbook serve
-    out: File = None  # the file to write or to go on with, JSON Lines
+    out: File = None  # the JSON Lines file to write or to continue
     model: Word = None  # the server's name of the model (default: the only one that it has)
     concurrency: Number = None  # requests at a time (default: 20)
     # retries of a request, after a pause that doubles from half a second to eight (default: 6)

@@ -104,8 +104,8 @@ class DDPG(DeterministicAgent):
     actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "½ mean (Q - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) of that minibatch, in reward units",
-        "policy_loss": "-mean Q(s, μ(s)) of that minibatch, in reward units",
+        "q": "mean Q(s, a) over that minibatch, in reward units",
+        "policy_loss": "-mean Q(s, μ(s)) over that minibatch, in reward units",
     }
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:

@@ -205,11 +205,11 @@ class SAC(ReplayAgent):
     actor_loss = staticmethod(sac_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) of the critics on it, in reward units, entropy included",
-        "policy_loss": "mean α log π - min Q on it, in reward units; its negative estimates V(s)",
-        "entropy": "mean entropy of π(·|s) on it, in nats (for continuous actions, estimated "
+        "q": "mean Q(s, a) over that minibatch and the critics, in reward units, entropy included",
+        "policy_loss": "mean α log π - min Q over it, in reward units; its negative estimates V(s)",
+        "entropy": "mean entropy of π(·|s) over it, in nats (for continuous actions, estimated "
         "from one sample)",
-        "temperature": "α, in reward units per nat",
+        "temperature": "entropy temperature α, in reward units per nat",
     }
 
     def __init__(

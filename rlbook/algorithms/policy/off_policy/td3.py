@@ -91,7 +91,7 @@ def td3_critic_loss(
 @dataclass(frozen=True)
 class TD3Config(DeterministicConfig):
     target_noise: Annotated[float, non_negative] = 0.2  # σ of the noise in the target's action
-    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, clip range of that noise, ±c
+    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, clip range ±c of target_noise
     # d, critic gradient steps per policy gradient step
     policy_delay: Annotated[int, positive_int] = 2
 
@@ -106,7 +106,7 @@ class TD3(DeterministicAgent):
     actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) of the critics on that minibatch, in reward units",
+        "q": "mean Q(s, a) over that minibatch and the critics, in reward units",
         "policy_loss": "-mean Q_1(s, μ(s)) in the last policy update, in reward units",
     }
 
