@@ -26,7 +26,7 @@ class ReplayConfig(Hyperparameters):
     learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0
     # gradient steps in which the learning rate rises linearly from 0; 0: no warm-up
     warmup_steps: Annotated[int, non_negative_int] = 0
-    # w, decoupled weight decay (AdamW): a step multiplies the networks' weights by 1 - w × step size
+    # w, decoupled weight decay (AdamW): a step multiplies the weights by 1 - w × step size
     weight_decay: Annotated[float, non_negative] = 0.0
     buffer_size: Annotated[int, positive_int] = 1_000_000  # maximum number of transitions stored
     # environment steps with uniform actions before the first update
