@@ -19,6 +19,7 @@ import operator
 import os
 import pkgutil
 import re
+import resource
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -545,18 +546,19 @@ def check_memory(name: str, count: int, size: int, hint: str = "") -> None:
     has = machine_memory()
     if count * size > has:
         raise ValueError(
-            f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this machine has"
-            f" {has / 1e9:,.0f}{hint}"
+            f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this process can"
+            f" have {has / 1e9:,.0f}{hint}"
         )
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process can have: the machine's, or those of the container that it
-    runs in."""
+    """Bytes of memory that this process can have: the machine's, those of the container that it
+    runs in, or those that `ulimit -v` leaves it."""
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         has = min(has, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return has
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return has if limit == resource.RLIM_INFINITY else min(has, limit)
 
 
 def check_disk(name: str, count: int, size: int, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import opcode
+import os
 import sys
 import sysconfig
 import traceback
@@ -129,9 +130,31 @@ def request_errors(
 
 def system_reason(error: OSError) -> str:
     """The operating system's error message, in lower case for use within a sentence; a message of
-    this package's own, about a link or a name, stays as it is."""
+    this package's own, about a link or a name, stays as it is. Of a link to nothing, in the place
+    of a folder, the system says that a file exists."""
+    link = error.filename if isinstance(error, FileExistsError) else None
+    if link is not None and os.path.islink(link) and not os.path.exists(link):
+        return f"{link} is a link to {os.readlink(link)}, which does not exist"
     said = error.strerror or str(error)
     return said if error.errno in (errno.ELOOP, errno.EINVAL) else said.lower()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the system has refused memory: to Python, NumPy or torch, to a new thread, or to a
+    library that is loaded."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, RuntimeError | ImportError) and any(
+        words in str(error)
+        for words in (
+            "can't allocate memory",
+            "out of memory",
+            "failed to map segment",
+            "can't start new thread",
+        )
+    )
 
 
 def one_line(error: BaseException) -> str:

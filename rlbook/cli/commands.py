@@ -89,15 +89,15 @@ def train(words: Sequence[str]) -> int:
         if training.run.json:  # who asked for it has nothing
             raise OutputError(f"the run is finished and stored in {folder}; {error}") from error
         abandon_stdout()
-        note(f"rlbook: the run is finished and in {folder}; {error}")
+        note(f"rlbook: the run is finished and stored in {folder}; {error}")
     return 0
 
 
 def _draw_curve(run: Run) -> None:
     """Draws the curve; a picture that cannot be drawn does not fail the run."""
-    from rlbook.plots import save_curve
-
     try:
+        from rlbook.plots import save_curve
+
         save_curve(run)
     except Exception as error:
         note(

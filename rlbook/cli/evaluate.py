@@ -16,7 +16,7 @@ from rlbook.cli.options import Evaluate, parse
 from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.train import add_model_options
 from rlbook.cli.values import flag
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 if TYPE_CHECKING:
     from rlbook.evaluation.samples import Difference, Estimate, Sample, SampledEvaluation
@@ -370,4 +370,4 @@ def _write(path: Path, result: SampledEvaluation) -> None:
     try:
         replace_file(path, ("\n".join(lines) + "\n").encode())
     except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+        raise RequestError(f"cannot write {path}: {system_reason(error)}") from None

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
+from rlbook.checks import machine_memory
 from rlbook.cli.commands import COMMANDS
 from rlbook.cli.output import (
     OutputError,
@@ -24,7 +27,7 @@ from rlbook.cli.output import (
     tolerate_closed_streams,
 )
 from rlbook.cli.values import may_import
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, is_out_of_memory
 from rlbook.interaction.process_group import is_follower, may_speak, place
 from rlbook.runs.processes.interrupts import forget_early, raise_at_once, signal_of
 from rlbook.runs.storage.files import CheckpointError
@@ -62,7 +65,24 @@ def _main(words: list[str]) -> int:
         if isinstance(error, OutputError):
             abandon_stdout()
             return fail(1, str(error), as_json=False)
+        if is_out_of_memory(error):
+            return fail(1, _name_memory(error), as_json)
         return fail(1, f"unexpected {type(error).__name__}: {error} (--debug shows where)", as_json)
+
+
+def _name_memory(error: Exception) -> str:
+    """A sentence that says what was asked for, and how much there is."""
+    said = " ".join(str(error).split())
+    if "CUDA" in said:
+        return f"out of memory on the GPU: {said}"
+    if asked := re.search(r"allocate (\d+) bytes", said):
+        said = f"{int(asked[1]) / 1e9:.1f} GB more were asked for"
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return (
+        f"out of memory{said and f' ({said})'}: this process can have"
+        f" {machine_memory() / 1e9:.1f} GB"
+        + ("" if limit == resource.RLIM_INFINITY else f", as ulimit -v {limit // 1024} says")
+    )
 
 
 def _dispatch(words: list[str]) -> int:

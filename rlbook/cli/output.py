@@ -387,7 +387,7 @@ def fail(code: int, sentence: str, as_json: bool) -> int:
     if as_json:
         try:
             print(json.dumps({"error": line, "exit_code": code}), flush=True)
-        except OSError:
+        except (OSError, OutputError):
             abandon_stdout()
     return code
 
@@ -407,20 +407,22 @@ def note(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-class _TolerantStream(io.TextIOBase):
-    """Standard error for a run: output that cannot be written, because the reader has gone or the
-    disk is full, is dropped."""
+class _Stream(io.TextIOBase):
+    """A stream whose errors are those of the context `_errors`."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
+
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
+        with self._errors():
             self.stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with self._errors():
             self.stream.flush()
 
     def isatty(self) -> bool:
@@ -434,6 +436,21 @@ class _TolerantStream(io.TextIOBase):
     @property
     def encoding(self) -> str:  # type: ignore[override]
         return self.stream.encoding
+
+
+class _TolerantStream(_Stream):
+    """Standard error for a run: output that cannot be written, because the reader has gone or the
+    disk is full, is dropped."""
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.suppress(OSError, ValueError)
+
+
+class _Output(_Stream):
+    """Standard output, whose errors are told from those of files."""
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _print_context(leaving=True)
 
 
 class _ClosedOutput(io.TextIOBase):
@@ -459,8 +476,8 @@ class _ClosedOutput(io.TextIOBase):
 
 @contextlib.contextmanager
 def tolerate_closed_streams() -> Iterator[None]:
-    """Within the context, standard error drops what cannot be written, a closed stream is replaced,
-    and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
+    """Within the context, standard error drops what cannot be written, standard output raises
+    `OutputError`, a closed stream is replaced, and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
 
     A closed stream is opened on the null device, number and all: the next file would have its
     number, and get what is printed.
@@ -473,12 +490,14 @@ def tolerate_closed_streams() -> Iterator[None]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=SPELL_OUT)
-    kept = sys.stderr
-    sys.stderr = _TolerantStream(kept)
+    output, errors = sys.stdout, sys.stderr
+    sys.stderr = _TolerantStream(errors)
+    if not isinstance(output, _ClosedOutput):
+        sys.stdout = _Output(output)
     try:
         yield
     finally:
-        sys.stderr = kept
+        sys.stdout, sys.stderr = output, errors
 
 
 def _open_null(number: int) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, system_reason
 from rlbook.plots.colours import GREY, INK, fraction_rgb
 from rlbook.runs.storage.files import CheckpointError, replace_file
 
@@ -201,5 +201,5 @@ def save_bytes(path: Path, data: bytes) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
     except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
+        raise RequestError(f"cannot write {path}: {system_reason(error)}") from error
     return path

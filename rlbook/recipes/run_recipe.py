@@ -22,7 +22,7 @@ import numpy as np
 
 import rlbook
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, system_reason
 from rlbook.evaluation.samples import TOTAL, SampledEvaluation
 from rlbook.recipes.recipe import Measure, Recipe, Stage
 from rlbook.recipes.table import rows
@@ -96,7 +96,7 @@ def run_recipe(
     try:
         (folder / DONE).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
+        raise RequestError(f"cannot write to {folder}: {system_reason(error)}") from error
     with lock_folder(folder):
         _check_held(recipe, folder)
         with report_disk_errors(folder):

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent
 from rlbook.checks import whole_number
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, system_reason
 from rlbook.evaluation.comparison import final_return
 from rlbook.recipes.pruning import PruningCallback, import_optuna
 from rlbook.recipes.search_space import draw, start_of
@@ -251,7 +251,7 @@ def begin_search(plan: TuningPlan, folder: Path) -> None:
         with lock_folder(folder):
             plan.write(folder)
     except OSError as error:
-        raise RequestError(f"cannot write to {folder}: {error.strerror or error}") from error
+        raise RequestError(f"cannot write to {folder}: {system_reason(error)}") from error
     except CheckpointError as error:
         raise RequestError(str(error).removesuffix(".")) from error
 

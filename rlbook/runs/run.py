@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rlbook.agent import Agent, Data, Parts, State
 from rlbook.checks import as_path, check_arguments, did_you_mean, parse_json
 from rlbook.data.text_files import TextFile
-from rlbook.errors import RequestError, message_stream
+from rlbook.errors import RequestError, message_stream, system_reason
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.process_group import process_group
@@ -170,7 +170,7 @@ class Run(RunViews):
         except CheckpointError as error:
             raise RequestError(str(error).removesuffix(".")) from error
         except OSError as error:
-            raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
+            raise RequestError(f"cannot write to {folder}: {system_reason(error)}") from error
 
     def _write_log(self, log: MetricsLog) -> bool:
         """Writes the log of a run that had no folder. Returns whether its current state is its

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,10 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.cli import main as cli
+from rlbook.errors import is_out_of_memory
 from rlbook.runs.storage.checkpoints import CheckpointError, latest_step
 from rlbook.runs.storage.files import lock
+from rlbook.sandbox.memory_limit import memory_limit
 
 REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
     ("ppo", "Maze-v0", {"gamma": 1.5}, "gamma must be a number in [0, 1], got 1.5"),
@@ -104,7 +107,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any], str]] = [
         {"buffer_size": 10**30},
         "dqn does not train on Maze-v0: buffer_size 1,000,000,000,000,000",
     ),
-    ("dqn", "Maze-v0", {"buffer_size": 10**12}, " GB of memory, and this machine has "),
+    ("dqn", "Maze-v0", {"buffer_size": 10**12}, " GB of memory, and this process can have "),
     (
         "ppo",
         "Maze-v0",
@@ -551,3 +554,44 @@ def test_train_refuses_arguments_for_an_environment_that_is_made_already() -> No
         match="env_kwargs apply only to an environment given by its id; slip cannot change an",
     ):
         rlbook.train("q_learning", rlbook.make("Maze-v0"), env_kwargs={"slip": 0.5})
+
+
+def test_memory_that_the_system_refuses_is_told_with_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "ppo", "CartPole-v1", "--steps", "500", "--eval-every", "0"]
+    words += ["--hidden-sizes", "6000,6000", "--out", str(tmp_path / "run")]
+    with memory_limit(70_000_000):  # the weights between the layers are twice that
+        code = cli.main(words)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert code == 1 and not (tmp_path / "run").exists()
+    assert re.fullmatch(
+        r"rlbook: out of memory \(0\.1 GB more were asked for\): this process can have"
+        r" [\d.]+ GB, as ulimit -v \d+ says",
+        said,
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_memory_is_refused_in_several_ways(error: Exception) -> None:
+    assert is_out_of_memory(error) and not is_out_of_memory(ImportError("no module named x"))
+
+
+@pytest.mark.parametrize("inside", ["", "run"])
+def test_a_link_to_nothing_in_place_of_a_folder_is_named(tmp_path: Path, inside: str) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    with pytest.raises(rlbook.RequestError) as refused:
+        rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0, out=link / inside)
+    assert str(refused.value) == (
+        f"cannot write to {link / inside}: {link} is a link to {tmp_path / 'nothing'}, which does"
+        " not exist"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]

@@ -928,6 +928,8 @@ def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
         "rlbook evaluate closed --episodes 2 --json | true": f"{lost} (broken pipe)",
         "rlbook list >&-": f"{lost} {closed}",
         "rlbook --version >&-": f"{lost} {closed}",
+        "rlbook watch closed >/dev/full": f"{lost} (no space left on device)",
+        "rlbook --help >/dev/full": f"{lost} (no space left on device)",
     }
     for line, sentence in expected.items():
         process = shell(line, empty_folder)

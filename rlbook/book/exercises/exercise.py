@@ -25,7 +25,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 PARTS = (
     "part_one",
@@ -165,7 +165,7 @@ def start(name: str, path: Path) -> None:
             f"{path} exists already, and may hold your work; choose another --out"
         ) from None
     except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from error
+        raise RequestError(f"cannot write {path}: {system_reason(error)}") from error
 
 
 def are_close(one: ArrayLike, other: ArrayLike) -> bool:

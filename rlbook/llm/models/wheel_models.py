@@ -44,7 +44,7 @@ def import_model(package: str, folder: str | Path) -> dict[str, Any]:
         RequestError: no such package, it is not installed, or the folder cannot be written.
     """
     target = Path(folder)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise RequestError(f"{str(target)!r} exists already; name a new folder")
     source = _source(package)
     unfinished = target.with_name(f".{target.name}.unfinished")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlbook.checks import whole_number
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.plots.pages.templates import fill_template, script_data, text_of
 from rlbook.runs.inspection import Inspector, Moment
 from rlbook.runs.run import load
@@ -54,7 +54,7 @@ def inspect(
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+        raise RequestError(f"cannot write {path}: {system_reason(error)}") from None
     return path
 
 

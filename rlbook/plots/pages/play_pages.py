@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.runs.storage.files import replace_file
 
 FORMULAS = "rlbook.plots.pages.formula_page"
@@ -56,5 +56,5 @@ def play(page: str = "grid", out: str | Path | None = None) -> Path:
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+        raise RequestError(f"cannot write {path}: {system_reason(error)}") from None
     return path

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlbook.checks import nearest_name
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, system_reason
 from rlbook.runs.storage.checkpoints import latest_step
 from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_file
 from rlbook.runs.storage.log import read_metrics
@@ -35,7 +35,7 @@ def check_free(folder: Path) -> None:
         taken = begun or any(line for line in read_metrics(folder))
     except (OSError, ValueError) as error:
         raise RequestError(
-            f"cannot read {folder}: {getattr(error, 'strerror', None) or error}"
+            f"cannot read {folder}: {system_reason(error) if isinstance(error, OSError) else error}"
         ) from error
     except CheckpointError as error:
         raise RequestError(str(error).removesuffix(".")) from error
@@ -134,6 +134,6 @@ def report_disk_errors(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TrainingError(f"cannot write to {folder}: {error.strerror or error}") from error
+        raise TrainingError(f"cannot write to {folder}: {system_reason(error)}") from error
     except CheckpointError as error:
         raise TrainingError(str(error).removesuffix(".")) from error
