@@ -263,6 +263,13 @@ OF_AN_AGENT = {
 """Names that an agent does not have → what to use instead."""
 
 
+OF_PREDICT = dict.fromkeys(
+    ("deterministic", "greedy", "stochastic", "training", "train", "eval", "epsilon"),
+    "it acts greedily, with explore=True as in training, and returns the action alone",
+)
+"""Arguments that `predict` does not have → what to use instead."""
+
+
 class _ConstructorSignature:
     """The signature of a class is its constructor's, not that of its metaclass's `__call__`."""
 
@@ -467,7 +474,7 @@ class Agent(metaclass=AgentType):
         the current observation alone."""
         return None
 
-    @check_arguments("agent.predict(observation)")
+    @check_arguments("agent.predict(observation)", OF_PREDICT)
     def predict(
         self,
         observation: Elements,
@@ -482,9 +489,10 @@ class Agent(metaclass=AgentType):
 
             obs, reward, terminated, truncated, info = env.step(agent.predict(obs))
 
-        The agent is left unchanged, so training continues as if this had not been called. With a
-        `state` it returns the next one, too, which an agent with a memory needs (the option
-        `recurrent`), and for any other is None:
+        It is the action alone, where Stable-Baselines3 returns a pair. The agent is left unchanged,
+        so training continues as if this had not been called. With a `state` it returns the next
+        one, too, which an agent with a memory needs (the option `recurrent`), and for any other is
+        None:
 
             action, state = agent.predict(obs, state=state)
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
@@ -794,12 +795,15 @@ def as_path(name: str, value: object) -> Path:
     return Path(value)
 
 
-def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def check_arguments(
+    example: str, others: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorates a public function: a call that lacks an argument, or has one that is unknown, given
     twice or one too many, is a WrongArguments of one sentence.
 
     Args:
         example: a call as it should be, and what else helps, for the end of the sentence.
+        others: other libraries' arguments → what to write instead.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -810,7 +814,7 @@ def check_arguments(example: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:
-                wrong = _argument_error(function.__name__, signature, args, kwargs, example)
+                wrong = _argument_error(function.__name__, signature, args, kwargs, example, others)
                 raise WrongArguments(f"{function.__name__} {wrong}") from None
             return function(*args, **kwargs)
 
@@ -825,6 +829,7 @@ def _argument_error(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     example: str,
+    others: Mapping[str, str],
 ) -> str:
     """What is wrong with a call whose arguments do not fit the signature."""
     parameters = {name: item for name, item in signature.parameters.items() if name != "self"}
@@ -835,7 +840,7 @@ def _argument_error(
     given = len(args) - ("self" in signature.parameters)
     for name in kwargs:
         if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
-            hint = did_you_mean(name, names)
+            hint = name_hint(name, others, names)
             return f"has no argument {name!r}{hint}{names_or_help(names, f'help({function})')}"
         if name in by_place[:given]:
             return f"got {name} twice; call it as in {example}"

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import NO_STATE
+from rlbook.agent import NO_STATE, OF_PREDICT
 from rlbook.ascii_signs import printable
 from rlbook.checks import as_path, check_arguments, name_hint
 from rlbook.errors import RequestError, UnknownName, runs_in_notebook
@@ -42,7 +42,7 @@ class RunViews(RunState):
         hint = "" if name.startswith("_") else name_hint(name, OF_A_RUN, public)
         raise UnknownName(f"a run has no {name!r}{hint}")
 
-    @check_arguments("run.predict(observation)")
+    @check_arguments("run.predict(observation)", OF_PREDICT)
     def predict(
         self,
         observation: Elements,

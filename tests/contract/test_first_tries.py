@@ -182,7 +182,11 @@ def test_names_of_other_libraries_lead_to_those_here(
         (lambda run: run.agent.save("a"), AttributeError, r"an agent has no 'save'; run\.save\("),
         (lambda run: run.agent.qwertz, AttributeError, "no attribute 'qwertz'$"),
         (lambda run: run.train(total_timesteps=5), TypeError, "did you mean 'steps'"),
-        (lambda run: run.predict(0, deterministic=True), TypeError, "did you mean 'explore'"),
+        (
+            lambda run: run.predict(0, deterministic=True),
+            TypeError,
+            "it acts greedily, with explore=True as in training, and returns the action alone",
+        ),
         (lambda run: run.agent.predict(0, action_masks=None), TypeError, "mean 'action_mask'"),
         (
             lambda run: run.plot(output="a.png"),

@@ -165,6 +165,9 @@ def test_texts_are_completed() -> None:
     run = trained("ppo", "Addition-v0")
     one = run.predict("1+2=")
     assert isinstance(one, str) and run.predict(["1+2=", "3+4="])[0] == one
+    assert run.predict("1+2=", state=None) == (one, None)
+    with pytest.raises(TypeError, match=r"^predict has no argument 'greedy'; it acts greedily"):
+        run.agent.predict("1+2=", greedy=True)
 
 
 @pytest.mark.parametrize(

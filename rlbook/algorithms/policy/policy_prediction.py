@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import NO_STATE, Agent, Sampler
+from rlbook.agent import NO_STATE, OF_PREDICT, Agent, Sampler
+from rlbook.checks import check_arguments
 from rlbook.data.rollout import Rollout
 from rlbook.llm.generation.generate import write
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -47,6 +48,7 @@ class PredictingAgent(Agent):
         by the caller."""
         return None if self.remembers else self.policy.initial_state()
 
+    @check_arguments("agent.predict(observation)", OF_PREDICT)
     def predict(
         self,
         observation: Elements,
@@ -68,7 +70,8 @@ class PredictingAgent(Agent):
         seed = int(self._exploring_copy().exploration.integers(2**31)) if explore else None
         texts: Any = [observation] if isinstance(observation, str) else observation
         written = write(self.policy, self.codec, texts, seed=seed)
-        return written[0] if isinstance(observation, str) else written
+        answer = written[0] if isinstance(observation, str) else written
+        return answer if state is NO_STATE else (answer, None)
 
     def _exploring_copy(self) -> Self:
         twin = super()._exploring_copy()
