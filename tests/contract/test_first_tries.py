@@ -450,6 +450,8 @@ def pickled(kept: Any) -> Any:
         ("a2c", "CartPole-v1", 200),
         ("dqn", "CartPole-v1", 300),
         ("world_model", "Pendulum-v1", 60),
+        ("grpo", "Addition-v0", 330),  # within a round of texts
+        ("ppo", "Addition-v0", 330),
     ],
 )
 @pytest.mark.parametrize("keep", [pickled, copy.deepcopy])

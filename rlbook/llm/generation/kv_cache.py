@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -143,6 +143,15 @@ class ActingState:
             signature(self.model),
         )
         self.decoder.load_state_dict(state["decoder"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`: the cache as a checkpoint has it, because it belongs to the copy
+        of the model, which has another signature."""
+        return {"model": self.model, "cache": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.model = state["model"]
+        self.load_state_dict(state["cache"])
 
 
 LARGE = 10**6
