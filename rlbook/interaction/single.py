@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -53,8 +53,14 @@ class SingleInteraction:
     """A note on how the steps are taken, if that is worth mentioning."""
     model: TabularMDP | None = None
     """The environment's exact model, if it is known."""
-    cut_short: ClassVar[int] = 0
-    """There are no rounds; see `VectorInteraction.cut_short`."""
+
+    def cut_short(self, *, whole_rounds: bool) -> int:
+        """0, because there are no rounds; see `VectorInteraction.cut_short`."""
+        return 0
+
+    def rest_of_round(self, *, whole_rounds: bool) -> int:
+        """0, as above."""
+        return 0
 
     def __init__(
         self,

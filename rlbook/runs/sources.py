@@ -58,10 +58,13 @@ class Source(ABC):
         """Training episodes that ended; the reader clears the list."""
         return []
 
-    @property
-    def cut_short(self) -> int:
-        """How many of the last finished episodes belong to a round that was scored before it ended,
-        because training did."""
+    def cut_short(self, *, whole_rounds: bool) -> int:
+        """How many episodes belong to a round that training has cut short; see
+        `VectorInteraction.cut_short`."""
+        return 0
+
+    def rest_of_round(self, *, whole_rounds: bool) -> int:
+        """How many episodes of such a round go on."""
         return 0
 
     @property
@@ -112,9 +115,11 @@ class EnvironmentSource(Source):
     def finished_episodes(self) -> list[Episode]:
         return self.interaction.finished
 
-    @property
-    def cut_short(self) -> int:
-        return self.interaction.cut_short
+    def cut_short(self, *, whole_rounds: bool) -> int:
+        return self.interaction.cut_short(whole_rounds=whole_rounds)
+
+    def rest_of_round(self, *, whole_rounds: bool) -> int:
+        return self.interaction.rest_of_round(whole_rounds=whole_rounds)
 
     @property
     def notes(self) -> list[str]:

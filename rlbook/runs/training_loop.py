@@ -47,6 +47,8 @@ class TrainingLoop:
         self.group = ProcessGroup.training
         if self.group is not None:
             self.group.received = self.trained._interrupts.received
+        self.rest = self.source.rest_of_round(whole_rounds=not self.agent.can_checkpoint)
+        """The next finished episodes that are left out of the means of the log."""
         self.exchanged = -1  # how many exchanges there were after the last item
 
     def run(self) -> None:
@@ -237,7 +239,10 @@ class TrainingLoop:
         report: dict[str, Any] = {"step": run.steps, "episodes": self.source.episodes}
         if self.source.passes:
             report["passes"] = self.source.passes
-        counted = finished[: max(0, len(finished) - self.source.cut_short)]
+        rest = min(self.rest, len(finished))
+        self.rest -= rest
+        cut = self.source.cut_short(whole_rounds=not self.agent.can_checkpoint)
+        counted = finished[rest : max(rest, len(finished) - cut)]
         if counted:
             report["return"] = math.fsum(item[1] for item in counted) / len(counted)
             report["length"] = sum(item[2] for item in counted) / len(counted)

@@ -165,12 +165,13 @@ class VectorInteraction:
             truncated = truncated | (valid & (self.lengths >= self._longest))
         self._over = terminated | truncated
         named = named_numbers(info) if info else None
+        scored_before = self.cut_short(whole_rounds=False)
         self._unscored += [(self.steps, row) for row in np.flatnonzero(self._over).tolist()]
         final_reward = None
         playing = valid & ~self._over
         if self._scores and self._is_last(playing):
             scores, numbers = self._score()
-            if playing.any():
+            if playing.any() or scored_before:
                 numbers = {}  # see `cut_short`
             # numbers of the step itself count for the rows that were stepped
             own = {name: np.where(valid, values, np.nan) for name, values in (named or {}).items()}
@@ -216,12 +217,23 @@ class VectorInteraction:
         new = np.isin(np.arange(len(reward)), rows)
         return reward, {name: np.where(new, values, np.nan) for name, values in named.items()}
 
-    @property
-    def cut_short(self) -> int:
-        """How many of the last finished episodes were scored because training ended before their
-        round did. They are the shortest ones of the round, so the means in the log leave them out.
+    def cut_short(self, *, whole_rounds: bool) -> int:
+        """How many episodes of a round have ended and have their rewards because training ended
+        before the round did. They are its shortest ones, so the means in the log leave them out,
+        and its longest ones, too, where training goes on (`rest_of_round`).
+
+        Args:
+            whole_rounds: whether the log waits for the end of a round also where rewards come with
+                each step.
         """
-        return int(np.count_nonzero(~self.valid)) - len(self._unscored) if self._scores else 0
+        if not (self._scores or (whole_rounds and self.rollout == "episodes")):
+            return 0
+        return int(np.count_nonzero(~self.valid)) - len(self._unscored)
+
+    def rest_of_round(self, *, whole_rounds: bool) -> int:
+        """How many episodes go on of a round that training has cut short; 0 if it has cut none."""
+        cut = self.cut_short(whole_rounds=whole_rounds)
+        return int(np.count_nonzero(self.valid)) if cut and not self.finished else 0
 
     def score_ended(self) -> None:
         """Scores the episodes that have ended, if the rest of the round is not needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -152,7 +153,7 @@ def test_training_that_ends_within_a_round_has_scored_what_has_ended() -> None:
     interaction.budget = Budget(steps=5, episodes=None)  # 3 steps, and 2 of the second column
     steps = write(interaction, TOKENS[:2])
     assert np.isnan(steps[1].final_reward).tolist() == [False, False, True]
-    assert interaction.cut_short == 2  # the means of the log are without them
+    assert interaction.cut_short(whole_rounds=False) == 2  # the means of the log are without them
     assert [row[1] for row in interaction.finished] == [
         float(np.float64(interaction.returns[row])) for row in (0, 1)
     ]
@@ -163,10 +164,14 @@ def test_training_that_ends_within_a_round_has_scored_what_has_ended() -> None:
     whole = text_rounds("step")
     write(whole, TOKENS)
     assert interaction.finished == whole.finished  # each is in the log once
-    assert interaction.cut_short == whole.cut_short == 0
+    assert not interaction.cut_short(whole_rounds=True) and not whole.cut_short(whole_rounds=True)
 
 
-def test_the_last_line_of_the_log_leaves_out_a_round_that_training_has_cut_short() -> None:
+@pytest.mark.parametrize("awaits_round", [True, False])
+def test_the_log_leaves_out_a_round_that_training_has_cut_short(
+    awaits_round: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PolicyAgent, "awaits_round", awaits_round)
     reward = {"exact": 1.0, "length": 0.1}
     two = train("grpo", reward, steps=None, episodes=64, anneal_learning_rate=False)
     # three columns more, in which sums of two digits end, and those of three do not
@@ -175,7 +180,15 @@ def test_the_last_line_of_the_log_leaves_out_a_round_that_training_has_cut_short
     assert second["episodes"] == 64 < last["episodes"] == len(run.episode_returns) < 96
     assert second["length"] == np.mean(run.episode_lengths[32:64])
     assert max(run.episode_lengths[64:]) < max(run.episode_lengths[32:64])
-    assert not [name for name in last if name in second and name.startswith(("re", "length"))]
+    left_out = ("re", "length") if awaits_round else ("return", "length")
+    assert not [name for name in last if name in second and name.startswith(left_out)]
+    lines = len(run.metrics)
+    run.train(steps=400)  # its first line would be of the long sums that were left
+    assert run.episode_lengths[96:] and "length" not in run.metrics[-1]
+    for before, line in itertools.pairwise(run.metrics[lines - 1 : -1]):
+        whole = run.episode_lengths[max(before["episodes"], 96) : line["episodes"]]
+        assert line.get("length") == (np.mean(whole) if whole else None)
+        assert awaits_round <= (("reward/exact" in line) == bool(whole))
 
 
 @pytest.mark.parametrize("reward", ["edit", best_of_group])
