@@ -477,7 +477,8 @@ class _ClosedOutput(io.TextIOBase):
 @contextlib.contextmanager
 def tolerate_closed_streams() -> Iterator[None]:
     """Within the context, standard error drops what cannot be written, standard output raises
-    `OutputError`, a closed stream is replaced, and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
+    `OutputError`, a closed stream is replaced, and signs that a terminal cannot show are spelled
+    out (`rlbook.ascii_signs`).
 
     A closed stream is opened on the null device, number and all: the next file would have its
     number, and get what is printed.
