@@ -79,6 +79,7 @@ def test_the_examples_are_clean_and_of_training_prompts(tmp_path: Path) -> None:
         ("4", None, False),
         ("<think></think>4", None, False),
         ("e,b,j,e</think>4", None, False),
+        ("<think>e,b,<pad>j,e</think>4", None, False),
     ],
 )
 def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(

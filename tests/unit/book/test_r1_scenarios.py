@@ -131,6 +131,15 @@ def test_the_agreement_of_a_judge_with_people() -> None:
     }
 
 
+def test_no_answer_with_a_special_token_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row of data can contain it, and no prompt of the judge."""
+    texts = ["[A]", "[B]", "[<pad>A]", "[A]", "[B]", "[B<pad>]", "[C]", "[C]"]
+    written = [Completion("a<c>=", "[C]", text, ended=True) for text in texts]
+    monkeypatch.setattr(scenarios, "sample_completions", lambda *_, **__: written)
+    run: Any = None
+    assert scenarios.sample_pairs(run, 4, 0) == [(written[0], written[1])]
+
+
 @pytest.mark.slow
 def test_a_short_recipe_comes_to_its_end_and_its_judge_may_be_served(tmp_path: Path) -> None:
     tree = Recipe.find("r1_scenarios").tree

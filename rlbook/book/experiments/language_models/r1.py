@@ -30,6 +30,7 @@ import rlbook
 from rlbook.llm.environments.task_envs import TWO, mixture
 from rlbook.llm.rewards import Completion, correct, language, think
 from rlbook.llm.tasks import ReasoningTask
+from rlbook.llm.tokenizers.trained_codec import SPECIAL
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.run_recipe import run_recipe
 from rlbook.seeding import rng_for
@@ -121,9 +122,17 @@ def write_kept(
 
 
 def is_readable(completion: Completion, longest: int | None) -> bool:
-    """Whether a text has steps between the tags, in Latin letters only, within the token limit."""
+    """Whether a text has steps between the tags, in Latin letters only, within the token limit, and
+    no special token."""
     short = longest is None or len(completion.ids) <= longest
-    return short and think(completion) == language(completion) == 1.0
+    clean = not has_special_token(completion)
+    return short and clean and think(completion) == language(completion) == 1.0
+
+
+def has_special_token(completion: Completion) -> bool:
+    """Whether a token that is no text was sampled before the end, such as `<pad>`: no row of
+    training data can contain it."""
+    return any(token in completion.text for token in SPECIAL)
 
 
 def sample_completions(

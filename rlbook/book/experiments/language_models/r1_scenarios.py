@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.book.experiments.language_models.r1 import sums
+from rlbook.book.experiments.language_models.r1 import has_special_token, sums
 from rlbook.book.experiments.language_models.rlhf import write_rows
 from rlbook.data.schemas import Example
 from rlbook.llm.generation.generate import generate
@@ -276,7 +276,7 @@ def write_kept(
         {"prompt": one.prompt, "completion": one.text}
         for found in kept.values()
         for one in found
-        if one.ended
+        if one.ended and not has_special_token(one)
     ]
     unique = [dict(row) for row in dict.fromkeys(tuple(row.items()) for row in rows)]
     order = rng_for(seed, "data").permutation(len(unique))
@@ -374,11 +374,15 @@ def write_pairs(out: Path, *, run: str, seed: int, by: str, prompts: int = 1_500
 def sample_pairs(
     run: rlbook.Run, count: int, seed: int, temperature: float = 1.0
 ) -> list[tuple[Completion, Completion]]:
-    """Two different completions for each of so many open prompts; a prompt without such a pair is
-    left out."""
+    """Two different completions for each of so many open prompts; a prompt without such a pair, or
+    with a special token in one, is left out."""
     texts = sample_completions(run, "open", 2 * count, seed, twice=True, temperature=temperature)
     pairs = zip(texts[::2], texts[1::2], strict=True)
-    return [(one, other) for one, other in pairs if one.text != other.text]
+    return [
+        pair
+        for pair in pairs
+        if pair[0].text != pair[1].text and not any(map(has_special_token, pair))
+    ]
 
 
 def sample_completions(
