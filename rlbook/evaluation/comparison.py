@@ -223,8 +223,10 @@ def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
 
 
 def shorten_value(value: object) -> str:
-    """A value as text of at most 24 characters."""
+    """A value as text of at most 24 characters; 1e9 in place of 1000000000.0."""
     text = " ".join(str(value).split())
+    if isinstance(value, float) and abs(value) >= 1e6 and float(f"{value:g}") == value:
+        text = f"{value:g}".replace("e+0", "e").replace("e+", "e")
     return text if len(text) <= 24 else text[:23] + "…"
 
 

@@ -179,6 +179,12 @@ def test_runs_of_one_seed_whose_logs_differ_are_two(tmp_path: Path) -> None:
 def test_a_seed_is_no_setting_and_a_long_value_is_cut() -> None:
     config = {"algorithm": "ppo", "env": "Maze-v0", "seed": 3, "steps": 9}
     assert settings_of(config | {"hyperparameters": {"clip": 0.1}}) == {"steps": 9, "clip": 0.1}
+    assert [shorten_value(value) for value in (1e9, 1e6, 1234567.0, 1e10)] == [
+        "1e9",
+        "1e6",
+        "1234567.0",
+        "1e10",
+    ]
     assert shorten_value("x" * 24) == "x" * 24 and shorten_value("x" * 25) == "x" * 23 + "…"
 
 
