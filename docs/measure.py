@@ -1169,10 +1169,10 @@ MEASUREMENTS = {
         seeds=10,
     ),
     "token_search": Experiment(
-        "share of right answers at the largest budget, in tokens read for a prompt, 3 models each;"
+        "share of right answers at the largest budget, in tokens read for a prompt, 10 models each;"
         " ± is half of the 95 % interval",
         "token_search",
-        seeds=3,
+        seeds=10,
     ),
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 10 seeds",
@@ -1637,9 +1637,9 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "r1": Experiment(
-        "R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task",
+        "R1-Zero and R1 on sums of four terms, 10 seeds; 512 held-out prompts of each task",
         "r1",
-        seeds=3,
+        seeds=10,
     ),
     "process_judges": Experiment(
         "sums of three terms in steps: solutions that judges of steps and of outcomes take of 16, and"

@@ -23,14 +23,7 @@ import picture_files  # noqa: E402
 
 LEGIBLE = 10.0  # pixels of CSS
 TRAINED = {
-    "curves-ladder": 9.0,
-    "curves-swing": 9.0,
-    "dqn-repairs": 9.0,
-    "exploration-steps": 0.0,
-    "ppo-clip": 0.0,
     "r1": 9.1,
-    "token-search": 9.5,
-    "village-vectors": 9.4,
 }
 """Pictures of agents that take long to train, and the letters they have, 0 where the picture does
 not tell: smaller until they are measured again, which draws the narrow form anew."""
