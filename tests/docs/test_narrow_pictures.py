@@ -22,11 +22,6 @@ import notebook_outputs  # noqa: E402
 import picture_files  # noqa: E402
 
 LEGIBLE = 10.0  # pixels of CSS
-TRAINED = {
-    "r1": 9.1,
-}
-"""Pictures of agents that take long to train, and the letters they have, 0 where the picture does
-not tell: smaller until they are measured again, which draws the narrow form anew."""
 SHOWN = "\n".join(
     path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md") if "_build" not in path.parts
 )
@@ -41,10 +36,7 @@ PICTURES = [
 def test_letters_are_legible_on_a_phone(picture: Path) -> None:
     narrow = picture_files.narrow_form(picture)
     letters = picture_files.letters_on_a_phone(narrow if narrow.exists() else picture)
-    if picture.stem in TRAINED:
-        assert TRAINED[picture.stem] <= (letters or 0.0) < LEGIBLE, "no longer as small"
-    else:
-        assert letters is not None and letters >= LEGIBLE, picture.name
+    assert letters is not None and letters >= LEGIBLE, picture.name
 
 
 @pytest.mark.parametrize("notebook", notebook_outputs.NOTEBOOKS, ids=lambda path: path.stem)

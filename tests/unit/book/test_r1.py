@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from closeness import near
+from scipy import stats
 
 from rlbook.book.experiments.language_models import r1
 from rlbook.llm.rewards import Completion, language
@@ -102,9 +103,9 @@ def found(seed: int, right: dict[str, list[float]]) -> r1.R1Measures:
     )
 
 
-def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> None:
-    """Differences 1, 0, 0, 0 and 1, 0, 0, 1: the mean is 3/8, their deviation sqrt((3 (5/8)² + 5
-    (3/8)²) / 7)."""
+def test_the_gain_of_a_stage_is_a_mean_over_seeds_with_its_interval() -> None:
+    """Differences 1, 0, 0, 0 and 1, 0, 0, 1: 1/4 and 1/2, whose mean is 3/8 and whose deviation is
+    1 / √32; Student's t of one degree of freedom is 12.706."""
     stages = [*r1.STAGES, *r1.SMALL, "zero"]
     one = found(
         0,
@@ -121,14 +122,11 @@ def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> Non
         },
     )
     both = r1.concatenate([one, two])
-    mean, half = r1.mean_gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
-    deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
-    assert (mean, half) == near((3 / 8, 1.96 * deviation / 8**0.5), terms=8)
     numbers = r1.measurements(both)
-    assert (
-        numbers["cold_start - base: sums, greedy"] == mean
-        and numbers["cold_start - base: sums, greedy, ±"] == half
-    )
+    assert numbers["cold_start - base: sums, greedy"] == 3 / 8
+    half = stats.t.ppf(0.975, 1) * (1 / 32) ** 0.5 / 2**0.5
+    assert numbers["cold_start - base: sums, greedy, ±"] == near(half, terms=8)
+    assert numbers["zero: sums, sampled, lowest"] == 0.0
     # 0 of 2 with the second seed
     assert numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] == 0.0
     assert numbers["distilled: seconds"] == 1.5 and "base: copies, greedy" not in numbers

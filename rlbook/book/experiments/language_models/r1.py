@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.functional.intervals import t_interval
 from rlbook.llm.environments.task_envs import TWO, mixture
 from rlbook.llm.rewards import Completion, correct, language, think
 from rlbook.llm.tasks import ReasoningTask
@@ -278,16 +279,15 @@ def curve(folder: Path) -> NDArray[np.float64]:
     )
 
 
-def mean_gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean difference of [R, 512] numbers on the same prompts, and half of its 95 % interval
-    over all of them."""
-    difference = (after - before).ravel()
-    return float(difference.mean()), float(1.96 * difference.std(ddof=1) / len(difference) ** 0.5)
+def mean_and_half(seeds: NDArray[np.float64]) -> tuple[float, float]:
+    """The mean of [R] numbers, one for each seed, and half of its 95 % interval over seeds."""
+    low, high = t_interval(seeds)
+    return float(seeds.mean()), (high - low) / 2
 
 
 def measurements(found: R1Measures) -> dict[str, float]:
     """The numbers on the page: means over the seeds, and the gain of each stage over the previous
-    one, with half of its interval."""
+    one, on the same prompts; ± is half of the 95 % interval over seeds."""
     told = {
         "sums": "sums, greedy",
         "sampled": "sums, sampled",
@@ -295,20 +295,33 @@ def measurements(found: R1Measures) -> dict[str, float]:
         "copies": "copies, greedy",
     }
     numbers: dict[str, float] = {}
+
+    def add(name: str, seeds: NDArray[np.float64]) -> None:
+        numbers[name], numbers[f"{name}, ±"] = mean_and_half(seeds)
+
     for stage in ("base", "zero", *STAGES[1:], *SMALL):
         shown = [
             key
             for key in told
             if key in found.after[stage] and (key != "copies" or stage in (*STAGES[3:], *SMALL))
         ]
-        numbers |= {f"{stage}: {told[key]}": float(found.after[stage][key].mean()) for key in shown}
-    for before, after in (("base", "zero"), *itertools.pairwise(STAGES), ("small_rl", "distilled")):
+        for key in shown:
+            add(f"{stage}: {told[key]}", found.after[stage][key].mean(1))
+    for before, after in (
+        ("base", "zero"),
+        ("zero", "reasoning_rl"),
+        *itertools.pairwise(STAGES),
+        ("small_rl", "distilled"),
+    ):
         for key in ("sums", "sampled"):
-            mean, half = mean_gain(found.after[after][key], found.after[before][key])
-            numbers |= {
-                f"{after} - {before}: {told[key]}": mean,
-                f"{after} - {before}: {told[key]}, ±": half,
-            }
+            gain = found.after[after][key].mean(1) - found.after[before][key].mean(1)
+            add(f"{after} - {before}: {told[key]}", gain)
+    copies = (found.after[stage]["copies"].mean(1) for stage in ("all_tasks_rl", "second_sft"))
+    add("all_tasks_rl - second_sft: copies, greedy", np.subtract(*copies))
+    for stage in ("zero", "reasoning_rl", "all_tasks_rl", "small_rl", "distilled"):
+        seeds = found.after[stage]["sampled"].mean(1)
+        numbers[f"{stage}: sums, sampled, lowest"] = float(seeds.min())
+        numbers[f"{stage}: sums, sampled, seeds above 90 %"] = float((seeds > 0.9).sum())
     final, cold = (
         found.after[stage]["sampled"].mean(1) for stage in ("all_tasks_rl", "cold_start")
     )
