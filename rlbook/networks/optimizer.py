@@ -202,7 +202,7 @@ class Adam:
         """The parameter groups passed to torch's optimiser: one for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
         self.masters = [_master_copy(p) for p in self.parameters]
-        self._trained = identities(groups)
+        self._kinds = {p: (p.dtype, p.device) for p in self.parameters}
         return [
             {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
             for master, group in zip(self.masters, self.parameters.values(), strict=True)
@@ -236,7 +236,9 @@ class Adam:
         Returns:
             The gradient's L2 norm before clipping, a scalar.
         """
-        if identities(self.groups) != self._trained:
+        modules = [module for group in self.groups for module in group.modules]
+        trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+        if {p: (p.dtype, p.device) for p in trained} != self._kinds:
             raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
         copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
@@ -279,11 +281,6 @@ class Adam:
         masters = {"master": torch.cat(copies)} if copies else {}
         steps = torch.tensor(float(self.steps))
         return {**named, **masters, "steps": steps, "matrix_library": "torch"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """For `pickle` and `copy`, which make other parameters."""
-        vars(self).update(state)
-        self._trained = identities(self.groups)
 
     def _copies(self) -> list[Tensor]:
         """The master copies, without the parameters that are their own master."""
@@ -334,7 +331,7 @@ class RMSprop(Adam):
         self.torch.register_step_pre_hook(lambda *_: self._decay())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        vars(self).update(state)
         self.torch.register_step_pre_hook(lambda *_: self._decay())  # which no pickle keeps
 
     @torch.no_grad()
@@ -355,11 +352,6 @@ def _master_copy(parameter: nn.Parameter) -> Tensor:
     one."""
     dtype = torch.promote_types(parameter.dtype, torch.float32)
     return parameter if dtype == parameter.dtype else parameter.detach().to(dtype)
-
-
-def identities(groups: Sequence[Group]) -> list[tuple[int, torch.dtype, torch.device]]:
-    """What tells whether the trainable parameters are still the same."""
-    return [(id(p), p.dtype, p.device) for p in trainable(groups)]
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
