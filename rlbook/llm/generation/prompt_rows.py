@@ -52,14 +52,6 @@ class PromptRows(NamedTuple):
         return PromptRows(prompt, self.padding, self.index, self.completion)
 
 
-def distinct_prompts(rows: PromptRows) -> PromptRows:
-    """Each distinct prompt once, without completions."""
-    return rows._replace(
-        index=torch.arange(len(rows.prompt), device=rows.index.device),
-        completion=rows.prompt[:, :0],
-    )
-
-
 def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
     """Builds rows from right-padded prompts.
 

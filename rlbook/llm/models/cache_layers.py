@@ -69,18 +69,10 @@ class PastLayer(DynamicLayer):
     """Keys and values from earlier passes, which this pass does not change.
 
     So a layer that is computed twice, as gradient checkpointing does, reads the same both times.
-
-    Args:
-        past: keys and values [B, K, n, D]; None in the first pass.
     """
 
-    def __init__(self, past: tuple[Tensor, Tensor] | None = None) -> None:
-        super().__init__()
-        self.read: tuple[Tensor, Tensor] | None = None
-        if past is not None:
-            self.keys, self.values = past
-            self.dtype, self.device = self.keys.dtype, self.keys.device
-            self.is_initialized = True
+    read: tuple[Tensor, Tensor] | None = None
+    """All keys and values [B, K, n, D] up to the end of this pass, once it has been computed."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: object, **__: object
@@ -117,13 +109,13 @@ def first_pass(config: PreTrainedConfig) -> DynamicCache | None:
     return cache
 
 
-def next_pass(cache: DynamicCache, index: Tensor | None = None) -> DynamicCache:
+def next_pass(cache: DynamicCache, index: Tensor) -> DynamicCache:
     """The cache of the pass after that with `cache`, whose row b goes on from row `index[b]`."""
     following = DynamicCache()
     for layer in cache.layers:
         assert isinstance(layer, PastLayer) and layer.read is not None
-        keys, values = layer.read
-        following.layers.append(
-            PastLayer((keys, values) if index is None else (keys[index], values[index]))
-        )
+        past = PastLayer()
+        past.lazy_initialization(*layer.read)
+        past.keys, past.values = (held[index] for held in layer.read)
+        following.layers.append(past)
     return following

@@ -4,7 +4,7 @@ architecture, with adapters and hooks."""
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,38 +12,42 @@ from torch import Tensor, nn
 from rlbook.agent import State
 from rlbook.data.rollout import to_device
 from rlbook.fast_forms import has_fast_form
-from rlbook.llm.generation.prompt_rows import PromptRows, distinct_prompts, positions
+from rlbook.llm.generation.prompt_rows import PromptRows
 from rlbook.llm.models.compute import cast_weights, compute_context, compute_of
 from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
     from peft import PeftModel
-    from transformers import DynamicCache, PreTrainedModel
+    from transformers import PreTrainedModel
 
 LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 """A causal language model of transformers, or one with adapters in it."""
 
 
+CACHE = ("cache", "past_key_values")
+"""What a forward pass calls its KV cache: the first from transformers 5.24 on, the second before."""
+
+
 def _inputs(
-    model: nn.Module, rows: PromptRows, tokens: Tensor, *, before: int = 0, last: int | None = None
+    model: nn.Module, tokens: Tensor, padding: Tensor, *, before: int = 0, last: int | None = None
 ) -> dict[str, Any]:
     """Token ids [B, n] of columns `before` on, their position ids and the attention mask of all
-    columns so far; architectures without position ids infer them. The output layer need read no
-    more than the `last` columns."""
-    prompt, completion = positions(rows)
-    end = before + tokens.shape[1]
-    position = torch.cat([prompt[rows.index], completion], dim=1)[:, before:end]
-    mask = (torch.arange(end, device=tokens.device) >= rows.padding[rows.index][:, None]).long()
-    optional = {"position_ids": position} | ({} if last is None else {"logits_to_keep": last})
-    taken = {name: value for name, value in optional.items() if _has_argument(model, name)}
+    columns so far, of which the first `padding` [B] hold no token; architectures without position
+    ids infer them. The output layer need read no more than the `last` columns."""
+    column = torch.arange(before + tokens.shape[1], device=tokens.device)
+    mask = (column >= padding[:, None]).long()
+    optional: dict[str, Any] = {"position_ids": (column[before:] - padding[:, None]).clamp(min=0)}
+    optional |= {} if last is None else {"logits_to_keep": last}
+    taken = {name: value for name, value in optional.items() if argument_name(model, name)}
     return {"input_ids": tokens, "attention_mask": mask, **taken}
 
 
-def _has_argument(model: nn.Module, name: str) -> bool:
-    """Whether the model's forward pass has an argument of this name; peft's wrapper passes all
-    on."""
+def argument_name(model: nn.Module, *names: str) -> str:
+    """The first of these names that is one of the arguments of the model's forward pass; "" if it
+    has none of them. peft's wrapper passes all on."""
     below: nn.Module = getattr(model, "get_base_model", lambda: model)()
-    return name in inspect.signature(below.forward).parameters
+    arguments = inspect.signature(below.forward).parameters
+    return next((name for name in names if name in arguments), "")
 
 
 @has_fast_form
@@ -64,48 +68,26 @@ def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
 
 def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
     """An output of the forward pass after the prompt and after each completion token: [B, T + 1,
-    ·]. A prompt of several completions is read once."""
+    ·]. A prompt of several completions is read once: first the distinct prompts, then all
+    completions, each on the keys and values of its prompt."""
+    from rlbook.llm.models.cache_layers import first_pass, next_pass
+
     rows = rows.to(module_device(module)).with_prefix()
-    columns = rows.completion.shape[1] + 1
-    if len(rows.index) > len(rows.prompt) and cache_argument(module):
-        from rlbook.llm.models.cache_layers import first_pass
-
-        config: Any = module.config
-        if (cache := first_pass(config)) is not None:
-            return _read_in_two_passes(module, rows, output, cache)
-    tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
-    found = module(**_inputs(module, rows, tokens, last=columns), use_cache=False)
-    return found[output][:, -columns:]
-
-
-def _read_in_two_passes(
-    module: nn.Module, rows: PromptRows, output: str, cache: DynamicCache
-) -> Tensor:
-    """First the distinct prompts, then all completions, each on the keys and values of its
-    prompt."""
-    from rlbook.llm.models.cache_layers import next_pass
-
-    distinct = distinct_prompts(rows)
-    found = module(
-        **_inputs(module, distinct, rows.prompt, last=1),
-        use_cache=True,
-        **{cache_argument(module): cache},
-    )
-    behind_prompt = found[output][:, -1:][rows.index]  # [B, 1, ·]
-    if not rows.completion.shape[1]:
-        return behind_prompt
-    found = module(
-        **_inputs(module, rows, rows.completion, before=rows.prompt.shape[1]),
-        use_cache=True,
-        **{cache_argument(module): next_pass(cache, rows.index)},
-    )
-    return torch.cat([behind_prompt, found[output]], dim=1)
-
-
-def cache_argument(module: nn.Module) -> str:
-    """What the forward pass calls its KV cache: `cache` from transformers 5.24 on, `past_key_values`
-    before; "" if it has none."""
-    return next((name for name in ("cache", "past_key_values") if _has_argument(module, name)), "")
+    padding, columns = rows.padding[rows.index], rows.completion.shape[1] + 1
+    name = argument_name(module, *CACHE) if len(rows.index) > len(rows.prompt) else ""
+    cache = first_pass(cast(Any, module).config) if name else None
+    if cache is None:
+        tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
+        found = module(**_inputs(module, tokens, padding, last=columns), use_cache=False)
+        return found[output][:, -columns:]
+    inputs = _inputs(module, rows.prompt, rows.padding, last=1)
+    found = module(**inputs, use_cache=True, **{name: cache})
+    after_prompt = found[output][:, -1:][rows.index]  # [B, 1, ·]
+    if columns == 1:
+        return after_prompt
+    inputs = _inputs(module, rows.completion, padding, before=rows.prompt.shape[1])
+    found = module(**inputs, use_cache=True, **{name: next_pass(cache, rows.index)})
+    return torch.cat([after_prompt, found[output]], dim=1)
 
 
 @has_fast_form
@@ -147,7 +129,7 @@ class CausalDecoder:
         self.cache = block_cache(
             self.model.config, self.column + new_tokens, compute_of(self.model).dtype
         )
-        output = self._forward(**_inputs(self.model, distinct_prompts(rows), rows.prompt, last=1))
+        output = self._forward(**_inputs(self.model, rows.prompt, rows.padding, last=1))
         self.cache.batch_select_indices(rows.index)
         return output[:, -1][rows.index]
 
@@ -155,19 +137,14 @@ class CausalDecoder:
     def step(self, token: Tensor) -> Tensor:
         """Appends one token to each row: int64 [N] → logits [N, V]."""
         token = to_device(token, self.padding.device)
-        mask = (torch.arange(self.column + 1, device=token.device) >= self.padding[:, None]).long()
-        position = (
-            {"position_ids": (self.column - self.padding)[:, None]}
-            if _has_argument(self.model, "position_ids")
-            else {}
-        )
-        output = self._forward(input_ids=token[:, None], attention_mask=mask, **position)
+        inputs = _inputs(self.model, token[:, None], self.padding, before=self.column)
+        output = self._forward(**inputs)
         self.column += 1
         return output[:, -1]
 
     def _forward(self, **inputs: object) -> Tensor:
         """Logits [N, n, V] of the columns after those in the cache."""
-        inputs |= {cache_argument(self.model): self.cache, "use_cache": True}
+        inputs |= {argument_name(self.model, *CACHE): self.cache, "use_cache": True}
         with compute_context(self.model):
             if not self.rounded:
                 return self.model(**inputs).logits

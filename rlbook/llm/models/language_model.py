@@ -135,7 +135,7 @@ class LanguageModelPolicy(Policy):
         rows = _states(batch)
         distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
-        log_prob = distribution.log_prob(_completions(batch))
+        log_prob = distribution.log_prob(batch.action.where(batch.real_mask, 0))
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             return log_prob, distribution.entropy() if entropy else None, value
 
@@ -169,7 +169,8 @@ class LanguageModelPolicy(Policy):
     def _values_along(self, batch: Batch) -> Tensor:
         """V before and after each token: [B, T + 1]."""
         assert self.critic is not None
-        return self.critic(rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)))
+        completion = batch.action.where(batch.real_mask, 0)
+        return self.critic(rows_of(batch.obs["tokens"], batch.obs["length"], completion))
 
     @torch.inference_mode()
     def value(self, obs: dict[str, Tensor]) -> Tensor:
@@ -256,15 +257,11 @@ class PolicyWithoutAdapters(LanguageModelPolicy):
             return super().logits(batch)
 
 
-def _completions(batch: Batch) -> Tensor:
-    """The actions [B, T], with any valid id after the end of a text, where the value does not
-    matter."""
-    return batch.action.where(batch.real_mask, 0)
-
-
 def _states(batch: Batch) -> PromptRows:
-    """The texts in which the T actions were taken: the prompt plus T - 1 tokens."""
-    return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
+    """The texts in which the T actions were taken: the prompt plus T - 1 tokens, of which any valid
+    id will do after the end of a text."""
+    completion = batch.action.where(batch.real_mask, 0)
+    return rows_of(batch.obs["tokens"], batch.obs["length"], completion[:, :-1])
 
 
 def _trunk(model: LanguageModel) -> Any:

@@ -29,7 +29,7 @@ from rlbook.checks import machine_memory
 from rlbook.errors import RequestError
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
 from rlbook.llm.generation.sampling import Sampling, seen_tokens
-from rlbook.llm.models.causal_lm import LanguageModel, cache_argument
+from rlbook.llm.models.causal_lm import CACHE, LanguageModel, argument_name
 from rlbook.llm.serving.answer_text import AnswerText
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.networks.distributions import mode_categorical, sample_categorical
@@ -417,12 +417,12 @@ def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> lis
     its cache."""
     from transformers import DynamicCache
 
-    cache: Any = DynamicCache()
+    cache: Any = {argument_name(model, *CACHE): DynamicCache()}
     device, size = next(model.parameters()).device, PROMPT_COLUMNS
     pieces = [Piece("", prompt[0], float("nan"))]
     for start in range(0, len(prompt) - 1, size):
         part = torch.tensor([prompt[start : min(start + size, len(prompt) - 1)]], device=device)
-        read: Any = model(input_ids=part, use_cache=True, **{cache_argument(model): cache})
+        read: Any = model(input_ids=part, use_cache=True, **cache)
         scores = as_array(to_full_precision(read.logits[0]))
         for row, token in zip(scores, prompt[start + 1 :], strict=False):
             shifted = row - row.max()
