@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.agent import State, Step
+from rlbook.agent import State
 from rlbook.checks import saved_array
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.rainbow import n_step_reward
@@ -31,11 +31,6 @@ class NStepTransitions:
     def __init__(self, replay: ReplayBuffer, num_envs: int, n: int, gamma: float) -> None:
         self.replay, self.num_envs, self.n, self.gamma = replay, num_envs, n, gamma
         self.ended = np.zeros(replay.capacity, dtype=bool)  # whether its episode ends with the row
-
-    def add(self, step: Step) -> None:
-        """Records the ends of episodes; call it right after the buffer has stored `step`."""
-        places = self.replay.newest_indices(len(step.reward))
-        self.ended[places] = step.terminated | step.truncated
 
     def rows_at(self, places: NDArray[np.int64]) -> tuple[Transitions, Tensor]:
         """The m-step transitions that start at these buffer indices, and γᵐ [B].

@@ -85,7 +85,8 @@ class RainbowReplay(ReplayBuffer):
         """Stores one vector step. `memory` is used only by a `SequenceReplay`."""
         super().add(step)
         if self.ahead is not None:
-            self.ahead.add(step)
+            ended = step.terminated | step.truncated
+            self.ahead.ended[self.newest_indices(len(ended))] = ended
         if self.priorities is not None:
             self.priorities.add(self.newest_indices(len(step.reward)))
 

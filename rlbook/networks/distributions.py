@@ -179,36 +179,30 @@ class Gaussian:
         return (other.log_std - self.log_std + 0.5 * (ratio + distance - 1.0)).sum(-1)
 
 
-class SquashedGaussian:
-    """tanh of a normal vector u, so that actions lie in (-1, 1); mean and log_std [..., A].
+class SquashedGaussian(Gaussian):
+    """tanh of a normal vector u, so that actions lie in (-1, 1); mean and log_std [..., A] are u's.
+    So is the KL divergence, because tanh is a bijection.
 
     log π(a) = log N(u; μ, σ²) - Σ log(1 - tanh² u),   a = tanh u
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix C, eq. 26.
     """
 
-    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
-        self.before = Gaussian(mean, log_std)
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[..., A]."""
-        return self.rsample(generator).detach()
-
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """[..., A]: tanh(μ + σ ε) with ε standard normal."""
-        return self.before.rsample(generator).tanh()
+        return super().rsample(generator).tanh()
 
     def transform(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The action [..., A] for standard normal noise [..., A], and its log-probability.
 
         Both carry gradient.
         """
-        u = self.before.mean + self.before.log_std.exp() * noise
+        u = self.mean + self.log_std.exp() * noise
         return u.tanh(), self.log_prob_before(u)
 
     def log_prob_before(self, u: Tensor) -> Tensor:
         """log π(tanh u) from u: [..., A] → [...]; accurate even where tanh u rounds to ±1."""
-        return self.before.log_prob(u) - log_slope_of_tanh(u).sum(-1)
+        return super().log_prob(u) - log_slope_of_tanh(u).sum(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [..., A] → [...]; -inf at ±1, where u cannot be recovered. `transform` gives the
@@ -221,19 +215,15 @@ class SquashedGaussian:
     def entropy(self) -> Tensor:
         """The entropy [...]: that of u plus E[Σ log(1 - tanh² u)], by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(128)
-        mean, std = self.before.mean[..., None], self.before.log_std.exp()[..., None]
+        mean, std = self.mean[..., None], self.log_std.exp()[..., None]
         slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))
         expected = slopes @ torch.from_numpy(weights / weights.sum()).to(mean)
-        return self.before.entropy() + expected.sum(-1)
+        return super().entropy() + expected.sum(-1)
 
     def mode(self) -> Tensor:
         """[..., A]: tanh μ, which SAC uses for evaluation. It is the median, not the mode: a wide
         density peaks near ±1."""
-        return self.before.mean.tanh()
-
-    def kl(self, other: SquashedGaussian) -> Tensor:
-        """The KL divergence [...]: equal to that between the two u, because tanh is a bijection."""
-        return self.before.kl(other.before)
+        return self.mean.tanh()
 
 
 def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

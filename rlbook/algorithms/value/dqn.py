@@ -48,7 +48,7 @@ from rlbook.algorithms.value.distributional_loss import distributional_loss
 from rlbook.algorithms.value.dqn_config import METRICS, DQNConfig
 from rlbook.algorithms.value.rainbow_parts import network_parts, replay_with_parts
 from rlbook.algorithms.value.recurrent_loss import recurrent_loss
-from rlbook.checks import check_buffer_size, crosses, value_at
+from rlbook.checks import check_buffer_size, value_at
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.data.sequence_replay import SequenceMinibatch
@@ -206,9 +206,9 @@ class DQN(Agent):
         if self.memory is not None:
             self.memory.forget(step.terminated | step.truncated)
         before, self.steps = self.steps, self.steps + len(step.reward)
-        due = crosses(self.config.train_every, before, self.steps)
+        due = self.steps // self.config.train_every > before // self.config.train_every
         metrics = self.update() if due and self.steps > self.config.learning_starts else {}
-        if crosses(self.config.target_period, before, self.steps):
+        if self.steps // self.config.target_period > before // self.config.target_period:
             self.target.load_state_dict(self.q.state_dict())
         return metrics
 

@@ -11,7 +11,6 @@ import math
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -171,7 +170,9 @@ class ReplayAgent(Agent):
         group = ProcessGroup.training
         rate = checks.value_at(self.config.learning_rate, self.progress)
         self.critic_optimizer.learning_rate = self.actor_optimizer.learning_rate = rate
-        with products(self.config.matmul_precision):
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(self.config.matmul_precision)
+        try:
             for batch in self.minibatches(self.config.gradient_steps):
                 self.updates += 1
                 metrics = (
@@ -179,6 +180,8 @@ class ReplayAgent(Agent):
                     if group is None or not self.splits
                     else split_step(group, self.train_on, batch)
                 )
+        finally:
+            torch.set_float32_matmul_precision(precision)
         return mean_metrics([metrics])
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
@@ -223,17 +226,6 @@ class ReplayAgent(Agent):
         for rng, saved in zip((self.exploration, self.sampling), state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self.acted, self.steps, self.updates = state["counts"]
-
-
-@contextmanager
-def products(precision: str) -> Iterator[None]:
-    """Within the context, torch multiplies float32 matrices at this precision."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def add_noise(

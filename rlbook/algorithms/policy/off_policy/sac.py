@@ -238,7 +238,7 @@ class SAC(ReplayAgent):
             return as_array(pi.mode())
         if isinstance(pi, Categorical):
             return sample_categorical(as_array(pi.logits), uniform[:, 0])[0]
-        noise = torch.from_numpy(ndtri(uniform)).to(pi.before.mean)
+        noise = torch.from_numpy(ndtri(uniform)).to(pi.mean)
         return as_array(pi.transform(noise)[0])
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
