@@ -66,13 +66,6 @@ class Batch:
             return {}
         return {"mask": self.mask, "average": self.weight}
 
-    @property
-    def step_share(self) -> Share:
-        """As `share`, for a mean in which all steps that count weigh alike: what is logged."""
-        if self.step_weight is None:
-            return self.share
-        return {"mask": self.mask, "average": self.step_weight}
-
     def weigh(self, average: Weighting) -> Batch:
         """The same rows, with the weight of each element in the loss and in the metrics."""
         plain = None if average is per_token else per_token(self.mask)
@@ -205,9 +198,6 @@ class Rollout:
         self.log_probs: list[np.ndarray] = []
         self.states: list[Tensor] = []
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
     def add(self, step: Step, log_prob: np.ndarray, memory: StateMemory | None = None) -> None:
         """Adds a step: its actions' log-probability [N], and the recurrent state before it, which
         its memory still has."""
@@ -232,24 +222,14 @@ class Rollout:
 
     def tensor(self, name: str) -> Tensor:
         """One field of all steps as a tensor, [T, N, ...]; "log_prob" is log π(a|s) at the time of
-        sampling, in nats."""
+        sampling, in nats. Steps without an "action_mask" allow everything, if others have one."""
         rows = (
             self.log_probs if name == "log_prob" else [getattr(step, name) for step in self.steps]
         )
+        if name == "action_mask":
+            every = np.ones_like(next(mask for mask in rows if mask is not None))
+            rows = [every if mask is None else mask for mask in rows]
         return to_device(np.stack(rows), self.device)
-
-    def fields(self) -> dict[str, Tensor]:
-        """The fields of each step that a batch needs, [T, N, ...] each. There is an "action_mask"
-        if a step had one; steps without one allow everything."""
-        names = {"obs": "obs", "action": "action", "log_prob": "log_prob", "mask": "valid"}
-        fields = {name: self.tensor(source) for name, source in names.items()}
-        masks = [step.action_mask for step in self.steps]
-        shown = next((mask for mask in masks if mask is not None), None)
-        if shown is not None:
-            every = np.ones_like(shown)
-            stacked = np.stack([every if mask is None else mask for mask in masks])
-            fields["action_mask"] = to_device(stacked, self.device)
-        return fields
 
     def state(self) -> Tensor:
         """The recurrent state before each step: [T, N, S]."""

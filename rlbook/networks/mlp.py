@@ -202,7 +202,10 @@ class MLPPolicy(Policy):
         return self.distribution(batch.obs, batch.action_mask)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
-        fields |= rollout.fields()
+        names = {"obs": "obs", "action": "action", "log_prob": "log_prob", "mask": "valid"}
+        if any(step.action_mask is not None for step in rollout.steps):
+            names["action_mask"] = "action_mask"
+        fields |= {name: rollout.tensor(source) for name, source in names.items()}
         if (unit or self.unit) == "episode":
             return Batch(**{name: value.transpose(0, 1) for name, value in fields.items()})
         return Batch(**{name: value[fields["mask"]] for name, value in fields.items()})

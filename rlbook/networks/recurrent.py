@@ -245,11 +245,15 @@ class RecurrentPolicy(MLPPolicy):
 
     def batch(self, rollout: Rollout, unit: Unit | None = None, /, **fields: Tensor) -> Batch:
         """The rollout as sequences [B, T, ...] with the recurrent state before each of them."""
-        fields |= rollout.fields()
-        length = self.sequence_length or len(rollout)
+        length = self.sequence_length or len(rollout.steps)
         ended = rollout.tensor("terminated") | rollout.tensor("truncated")
         fields["starts"] = torch.cat([torch.zeros_like(ended[:1]), ended[:-1]])
-        rows = {name: cut_sequences(value, length) for name, value in fields.items()}
+        episodes = vars(super().batch(rollout, "episode", **fields))
+        rows = {
+            name: cut_sequences(value.transpose(0, 1), length)
+            for name, value in episodes.items()
+            if value is not None
+        }
         state = rollout.state()[::length].transpose(0, 1).flatten(0, 1)  # [B, S]
         if "action_mask" in rows:  # in padding nobody acts, and everything is allowed
             rows["action_mask"] |= ~rows["mask"][..., None]

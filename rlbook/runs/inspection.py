@@ -286,7 +286,7 @@ def play_round(
         nonlocal log_prob
         if actions is not None:
             log_prob = np.zeros(len(starts), dtype=np.float32)
-            return actions[min(len(rollout), len(actions) - 1)]
+            return actions[min(len(rollout.steps), len(actions) - 1)]
         action, log_prob = policy.act(obs, rng, state)
         return action
 

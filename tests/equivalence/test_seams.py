@@ -501,7 +501,7 @@ def test_values_are_those_of_the_texts_one_by_one(model: Any, folder: str | None
     rounded: Any = {"terms": widths(policy), "size": size}
     batch = policy.batch(rollout)
     tokens, length = batch.obs["tokens"].clone(), batch.obs["length"].clone()
-    for t in range(len(rollout)):
+    for t in range(len(rollout.steps)):
         valid = batch.mask[:, t]
         assert_near(
             policy.value({"tokens": tokens, "length": length})[valid], value[t][valid], **rounded

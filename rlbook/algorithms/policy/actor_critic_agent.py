@@ -48,7 +48,7 @@ class ActorCriticAgent(PolicyAgent):
         self.rollout_data.add(step, self._log_prob, memory)
         if memory is not None:
             memory.forget(step.terminated | step.truncated)
-        full = len(self.rollout_data) == self.config.rollout_steps
+        full = len(self.rollout_data.steps) == self.config.rollout_steps
         if not (full if self.rollout == "steps" else self.round_over(step)):
             return {}
         batch, metrics = self.prepare()

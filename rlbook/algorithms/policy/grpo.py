@@ -156,15 +156,16 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
         )
     penalised = batch.reference_log_prob is not None and config.kl_in == "loss"
     kl = loss_penalty(log_prob, batch, config) if penalised else None
-    entropy = weighted_sum(entropy, **batch.share)
+    entropy = weighted_sum(entropy, mask, batch.weight)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
     advantage = None if config.ratio == "cispo" else batch.advantage
-    steps, bounds = batch.step_share, {"clip": config.clip, "clip_high": config.clip_high}
-    share = clip_fraction(new.detach(), old, advantage, **bounds, **steps)
-    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **steps)
+    # in the mean of what is logged all steps weigh alike
+    share = batch.weight if batch.step_weight is None else batch.step_weight
+    clipped = clip_fraction(new.detach(), old, advantage, **clip, average=share)
+    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), mask, share)
     metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
-    return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": share})
+    return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": clipped})
 
 
 class GRPO(PolicyAgent):

@@ -139,7 +139,7 @@ class PolicyAgent(PredictingAgent):
     def can_checkpoint(self) -> bool:
         """Between rounds, because then a language model's KV cache is not needed."""
         large = self._acting is not None and not isinstance(self._acting, RecurrentMemory)
-        return not large or not len(self.rollout_data)
+        return not large or not self.rollout_data.steps
 
     def begin(self) -> None:
         self._acting = self._acting_state()

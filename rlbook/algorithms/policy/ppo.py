@@ -184,11 +184,13 @@ def standardize_advantages(batch: Batch, policy: Policy, config: PPOConfig) -> B
 
 def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str, Tensor]:
     """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
-    old_log_prob = batch.log_prob
-    kl = weighted_sum(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.step_share)
+    old_log_prob, share = batch.log_prob, batch.share
+    if batch.step_weight is not None:  # in the mean of what is logged all steps weigh alike
+        share["average"] = batch.step_weight
+    kl = weighted_sum(k3(old_log_prob, log_prob, share.get("mask")), **share)
     assert batch.advantage is not None
     bounds = {"clip": config.clip, "clip_high": config.clip_high}
-    clipped = clip_fraction(log_prob, old_log_prob, batch.advantage, **bounds, **batch.step_share)
+    clipped = clip_fraction(log_prob, old_log_prob, batch.advantage, **bounds, **share)
     return {"approx_kl": kl, "clip_fraction": clipped}
 
 

@@ -259,13 +259,13 @@ def test_a_rollout_stacks_its_steps_over_time() -> None:
     rollout = Rollout()
     for time in range(3):
         rollout.add(step_at(time), np.full(2, -float(time), np.float32))
-    assert len(rollout) == 3
+    assert len(rollout.steps) == 3
     assert rollout.tensor("obs")[:, :, 0].tolist() == [[0, 0], [1, 1], [2, 2]]
     assert rollout.tensor("action").tolist() == [[0, 1], [1, 2], [2, 3]]
     assert rollout.tensor("valid").tolist() == [[True, True], [True, False], [True, False]]
     assert rollout.tensor("log_prob").tolist() == [[0, 0], [-1, -1], [-2, -2]]
     rollout.clear()
-    assert len(rollout) == 0
+    assert not rollout.steps
 
 
 def test_a_rollout_may_keep_the_first_observations_alone() -> None:

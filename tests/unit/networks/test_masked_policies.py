@@ -283,14 +283,15 @@ def vector_step(
 def test_a_rollout_carries_masks_from_the_first_on_and_writes_none_without() -> None:
     rollout, log_prob = Rollout(), np.zeros(2, np.float32)
     rollout.add(vector_step(0, None), log_prob)
-    assert "action_mask" not in rollout.fields()
+    policy = MLPPolicy(1, spaces.Discrete(2), torch.Generator().manual_seed(0), critic=False)
+    assert policy.batch(rollout).action_mask is None
     assert {"action_mask", "next_action_mask"}.isdisjoint(rollout.state_dict()["steps"][0])
     rollout.add(vector_step(1, [[True, False], [False, True]]), log_prob)
-    found = rollout.fields()["action_mask"]
+    found = rollout.tensor("action_mask")
     assert found.tolist() == [[[True, True], [True, True]], [[True, False], [False, True]]]
     other = Rollout()
     other.load_state_dict(rollout.state_dict())
-    assert torch.equal(other.fields()["action_mask"], found)
+    assert torch.equal(other.tensor("action_mask"), found)
 
 
 def test_a_policys_rows_have_their_masks_as_steps_and_as_episodes() -> None:

@@ -313,7 +313,7 @@ def test_a_run_that_stopped_within_episodes_and_a_rollout_goes_on_bit_for_bit(
     settings = {**SMALL, "recurrent": kind}
     whole = rlbook.train("ppo", "CartPole-v1", steps=400, **settings)
     part = rlbook.train("ppo", "CartPole-v1", steps=172, out=tmp_path / "run", **settings)
-    assert 0 < len(part.agent.rollout_data) < 16 and (part.agent._acting.state != 0).any()
+    assert 0 < len(part.agent.rollout_data.steps) < 16 and (part.agent._acting.state != 0).any()
     on = rlbook.load(tmp_path / "run").resume(steps=400)
     assert content(on.agent.state_dict()) == content(whole.agent.state_dict())
     assert on.episode_returns == whole.episode_returns
