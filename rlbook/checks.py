@@ -497,19 +497,21 @@ def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> st
     return form.format(f"did you mean {' or '.join(map(repr, found))}?") if found else ""
 
 
-def name_hint(name: str, told: Mapping[str, str], known: Iterable[str]) -> str:
-    """As `did_you_mean`, but some names have a sentence of their own in `told`: that of the given
+def name_hint(name: str, hints: Mapping[str, str], valid_names: Iterable[str]) -> str:
+    """As `did_you_mean`, but some names have a sentence of their own in `hints`: that of the given
     name, or of the name that it seems a misspelling of."""
-    known, typed = list(known), _python_name(name)
-    keys = {key.lower(): key for key in told}
+    valid_names, typed = list(valid_names), _python_name(name)
+    keys = {key.lower(): key for key in hints}
     found = [typed] if typed in keys else []
     if not found and not synonyms(name):
         found = difflib.get_close_matches(typed, keys, 1, SLIP)
     for key in found:
         likeness = _similarity(typed, key)
-        if key == typed or all(_similarity(typed, _python_name(one)) < likeness for one in known):
-            return f"; {told[keys[key]]}"
-    return did_you_mean(name, known)
+        if key == typed or all(
+            _similarity(typed, _python_name(one)) < likeness for one in valid_names
+        ):
+            return f"; {hints[keys[key]]}"
+    return did_you_mean(name, valid_names)
 
 
 SLIP = 0.8

@@ -111,19 +111,19 @@ def _refuse_idle(
 
 
 def _episodes(
-    found: Target,
+    target: Target,
     place: dict[str, str],
     folder: str,
     explore: bool,
     sampling: dict[str, float],
-    asked: dict[str, int | None],
+    options: dict[str, int | None],
 ) -> Result:
     import rlbook
 
     result = rlbook.evaluate(
-        found,
-        episodes=asked["episodes"],
-        seed=asked["seed"],
+        target,
+        episodes=options["episodes"],
+        seed=options["seed"],
         explore=explore,
         **sampling,  # type: ignore[arg-type]
     )
@@ -175,14 +175,14 @@ def _count_episodes(result: Evaluation) -> str:
 
 
 def _choices(
-    found: Target, place: dict[str, str], folder: str, count: int, prompts: int | None
+    target: Target, place: dict[str, str], folder: str, count: int, prompts: int | None
 ) -> Result:
     from rlbook.evaluation.choices import evaluate_choices
     from rlbook.functional.intervals import t_interval
 
     if count < 2:
         raise RequestError(f"--choices must be at least 2, got {count}")
-    scores = evaluate_choices(found.agent, found.recipe, count, prompts)
+    scores = evaluate_choices(target.agent, target.recipe, count, prompts)
     facts: dict[str, Any] = {"folder": folder, "choices": count, "prompts": len(scores.questions)}
     table = [("", "mean", "95 % interval")]
     for name in ("acc", "acc_norm"):
@@ -207,12 +207,12 @@ def _place_facts(place: dict[str, str]) -> dict[str, str]:
 
 
 def _evaluate_search(
-    found: Target, place: dict[str, str], folder: str, asked: dict[str, Any]
+    target: Target, place: dict[str, str], folder: str, options: dict[str, Any]
 ) -> Result:
     import rlbook
     from rlbook.evaluation.search import SearchEvaluation
 
-    result = rlbook.evaluate(found, **asked)
+    result = rlbook.evaluate(target, **options)
     assert isinstance(result, SearchEvaluation)
     low, high = result.confidence_interval
     facts = {
@@ -245,11 +245,11 @@ def _evaluate_search(
 
 
 def _samples(
-    found: Target,
+    target: Target,
     place: dict[str, str],
     folder: str,
     samples: int,
-    asked: dict[str, Any],
+    options: dict[str, Any],
     out: str | None,
     before: str | None,
 ) -> Result:
@@ -258,7 +258,7 @@ def _samples(
 
     if out is not None and not Path(out).absolute().parent.is_dir():
         raise RequestError(f"--out {out}: its folder does not exist")
-    result = evaluate_samples(found, samples, **asked)
+    result = evaluate_samples(target, samples, **options)
     facts: dict[str, Any] = {
         "folder": folder,
         "samples": samples,
@@ -282,7 +282,7 @@ def _samples(
             *((name, *_cells(item)) for name, item in result.measures().items()),
         ]
         return facts, "\n".join([about, "", align_columns(table), "", INTERVALS])
-    change = difference(evaluate_before(found, before, samples, **asked), result)
+    change = difference(evaluate_before(target, before, samples, **options), result)
     facts["compare"] = {
         "with": before,
         "before": _as_json(change.before),
@@ -295,10 +295,10 @@ def _samples(
     return facts, "\n".join([*told, *_examples(change)])
 
 
-def _win_rates(found: Difference) -> list[str]:
+def _win_rates(difference: Difference) -> list[str]:
     """A table of how often a completion now scores higher than one before."""
     title = "win rate over the run before, by", "rate", "95 % interval"
-    table = [title, *((name, *_cells(item)) for name, item in found.win_rates.items())]
+    table = [title, *((name, *_cells(item)) for name, item in difference.win_rates.items())]
     return [align_columns(table), ""]
 
 
@@ -310,15 +310,15 @@ def _cells(item: Estimate) -> tuple[str, str]:
     return four_digits(item.value), f"{four_digits(item.low)} to {four_digits(item.high)}"
 
 
-def _difference_table(found: Difference) -> str:
+def _difference_table(difference: Difference) -> str:
     table = [("", "before", "after", "difference", "95 % interval")]
-    for name, change in found.difference.items():
+    for name, change in difference.difference.items():
         interval = f"{change.low:+.4g} to {change.high:+.4g}"
         table.append(
             (
                 name,
-                four_digits(found.before[name].value),
-                four_digits(found.after[name].value),
+                four_digits(difference.before[name].value),
+                four_digits(difference.after[name].value),
                 f"{change.value:+.4g}",
                 interval,
             )
@@ -326,12 +326,12 @@ def _difference_table(found: Difference) -> str:
     return align_columns(table)
 
 
-def _examples(found: Difference) -> list[str]:
+def _examples(difference: Difference) -> list[str]:
     """Some prompts whose greedy completion became right, or wrong."""
     lines = []
     for title, pairs in (
-        ("wrong before, right now", found.gained),
-        ("right before, wrong now", found.lost),
+        ("wrong before, right now", difference.gained),
+        ("right before, wrong now", difference.lost),
     ):
         lines += ["", f"{title}: {len(pairs)} prompt{'s' if len(pairs) != 1 else ''}"]
         lines += [

@@ -94,11 +94,13 @@ def _algorithms() -> tuple[Any, str]:
     return facts, "Algorithms (rlbook list NAME shows more)\n" + _columns(facts)
 
 
-def _environments(known: Catalogue) -> tuple[Any, str]:
-    facts = {name: _env_facts(name, facts, known) for name, facts in known.environments.items()}
+def _environments(catalogue: Catalogue) -> tuple[Any, str]:
+    facts = {
+        name: _env_facts(name, facts, catalogue) for name, facts in catalogue.environments.items()
+    }
     lines = {
-        name: [facts.what, _describe_best(name, facts, known)]
-        for name, facts in known.environments.items()
+        name: [facts.what, _describe_best(name, facts, catalogue)]
+        for name, facts in catalogue.environments.items()
     }
     heading = "Environments (rlbook list NAME shows more)"
     return facts, f"{fill_paragraph(heading, '', '  ')}\n{_columns(lines)}"
@@ -111,12 +113,12 @@ def _recipes() -> tuple[Any, str]:
     return facts, "Recipes (rlbook recipe NAME)\n" + _columns(facts)
 
 
-def _describe_best(name: str, facts: EnvFacts, known: Catalogue) -> str:
+def _describe_best(name: str, facts: EnvFacts, catalogue: Catalogue) -> str:
     """An environment's optimum, and the algorithm that reaches it, or comes closest."""
-    said, solvers = _target(facts), _solvers(name, known)
+    said, solvers = _target(facts), _solvers(name, catalogue)
     if solvers:
         return f"{said}; reached by {_shorten_list(solvers)}"
-    measured = [f"{item.algorithm} {item.value:.3g}" for item in known.measurements(name)]
+    measured = [f"{item.algorithm} {item.value:.3g}" for item in catalogue.measurements(name)]
     return f"{said}; best measured: {_shorten_list(measured)}" if measured else said
 
 
@@ -130,10 +132,10 @@ def _target(facts: EnvFacts) -> str:
     return "optimum not known"
 
 
-def _solvers(name: str, known: Catalogue) -> list[str]:
+def _solvers(name: str, catalogue: Catalogue) -> list[str]:
     """The algorithms that were measured to reach an environment's optimum: with default settings
     and all of ten seeds, or with a preset on average; within each group the fastest first."""
-    presets = [item.algorithm for item in known.solvers(name)]
+    presets = [item.algorithm for item in catalogue.solvers(name)]
     return list(dict.fromkeys([*default_solvers().get(name, []), *presets]))
 
 
@@ -144,18 +146,18 @@ def _shorten_list(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
 
 
-def _table(known: Catalogue) -> tuple[Any, str]:
+def _table(catalogue: Catalogue) -> tuple[Any, str]:
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for env, reasons in known.refusals.items():
+    for env, reasons in catalogue.refusals.items():
         refused = ((name, _reason(reason, env, name)) for name, reason in reasons.items())
         alike.setdefault(tuple(refused), []).append(env)
     parts = ["Which trains on which"]
     for refused, envs in alike.items():
         reasons = dict(refused)
-        trained = [name for name in known.algorithms if name not in reasons]
+        trained = [name for name in catalogue.algorithms if name not in reasons]
         lines = _trains("algorithms", trained, reasons, "      ")
         parts.append("\n".join([fill_paragraph(", ".join(envs), "  ", "  "), *lines]))
-    return known.table(), "\n\n".join(parts)
+    return catalogue.table(), "\n\n".join(parts)
 
 
 def _trains(
@@ -197,13 +199,13 @@ def _columns(facts: Mapping[str, str | list[str]]) -> str:
 
 
 def _environment(
-    name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue
+    name: str, facts: EnvFacts, refused: Mapping[str, str], catalogue: Catalogue
 ) -> Result:
-    measured, start = known.measurements(name), _start(name, refused, known)
+    measured, start = catalogue.measurements(name), _start(name, refused, catalogue)
     trained = [algorithm for algorithm in ALGORITHMS if algorithm not in refused]
     content = {
         "env": name,
-        **_env_facts(name, facts, known),
+        **_env_facts(name, facts, catalogue),
         "trains": trained,
         "refused": dict(refused),
         "commands": start,
@@ -211,7 +213,7 @@ def _environment(
     rows = [("observations", facts.observations), ("actions", facts.actions)]
     rows += [("time limit", "none" if facts.time_limit is None else f"{facts.time_limit} steps")]
     rows += [("best return", _target(facts))]
-    if solvers := _solvers(name, known):
+    if solvers := _solvers(name, catalogue):
         rows += [("reached by", ", ".join(solvers))]
     parts = [
         (name if name == facts.id else f"{name}  ({facts.id})")
@@ -225,11 +227,11 @@ def _environment(
     return content, "\n\n".join(parts)
 
 
-def _env_facts(name: str, facts: EnvFacts, known: Catalogue) -> dict[str, Any]:
+def _env_facts(name: str, facts: EnvFacts, catalogue: Catalogue) -> dict[str, Any]:
     return {
         **facts._asdict(),
-        "solved_by": _solvers(name, known),
-        "measured": [item._asdict() for item in known.measurements(name)],
+        "solved_by": _solvers(name, catalogue),
+        "measured": [item._asdict() for item in catalogue.measurements(name)],
     }
 
 
@@ -244,21 +246,21 @@ def _measured_table(measured: Sequence[PresetResult]) -> list[str]:
     return [f"{heading}\n" + align_columns([("  algorithm", "return", "seeds", "seconds"), *rows])]
 
 
-def _start(name: str, refused: Mapping[str, str], known: Catalogue) -> list[str]:
+def _start(name: str, refused: Mapping[str, str], catalogue: Catalogue) -> list[str]:
     """Commands to start with: of algorithms that solve the environment, or of the best available
     ones."""
-    best = [item.algorithm for item in known.measurements(name)]
+    best = [item.algorithm for item in catalogue.measurements(name)]
     learns = [key for key in ("behavior_cloning", "ppo", "q_learning") if key not in refused]
-    chosen = (_solvers(name, known) or best or learns or ["ppo"])[:2]
+    chosen = (_solvers(name, catalogue) or best or learns or ["ppo"])[:2]
     return [
         *(f"rlbook train {key} {name}" for key in chosen),
         f"rlbook train {chosen[-1]} --help",
     ]
 
 
-def _algorithm(asked: str, known: Catalogue) -> Result:
+def _algorithm(asked: str, catalogue: Catalogue) -> Result:
     name = ALIASES.get(asked, asked)
-    facts, row = known.algorithms[name], known.table()[name]
+    facts, row = catalogue.algorithms[name], catalogue.table()[name]
     trains = [env for env, reason in row.items() if reason is None]
     refused = {env: reason for env, reason in row.items() if reason is not None}
     reasons = {env: _reason(why, env, name) for env, why in refused.items()}
@@ -281,7 +283,7 @@ def _algorithm(asked: str, known: Catalogue) -> Result:
         content["variant_of"], content["settings"] = name, VARIANTS[asked]
     rows = {"learns from": ", ".join(_SOURCES[source] for source in facts.sources)}
     for kind in ("observations", "actions"):
-        kinds = {getattr(known.environments[each], kind).partition("(")[0] for each in trains}
+        kinds = {getattr(catalogue.environments[each], kind).partition("(")[0] for each in trains}
         rows[kind] = ", ".join(sorted(kinds)) or "none of the listed environments'"
     if asked != name:
         settings = ", ".join(f"{key} {value}" for key, value in VARIANTS.get(asked, {}).items())

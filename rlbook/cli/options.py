@@ -636,10 +636,10 @@ def _sentence(box: str) -> str:
     )
 
 
-def action_of(command: str, given: str | None, actions: Sequence[str]) -> str:
+def action_of(command: str, word: str | None, actions: Sequence[str]) -> str:
     """The first word after a command with several actions; without one, the first action. Raises
     RequestError."""
-    action = given or actions[0]
+    action = word or actions[0]
     if action not in actions:
         hint = did_you_mean(action, actions)
         raise RequestError(f"{command} knows no {action!r}{hint} (known: {', '.join(actions)})")

@@ -100,7 +100,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
 
 
 def _rows(
-    options: Record, source: str, out: str, env_kwargs: dict[str, Any], given: dict[str, Any]
+    options: Record, source: str, out: str, env_kwargs: dict[str, Any], passed: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Writes an environment's examples. Returns the facts, and what to print."""
     from rlbook.runs.episode_recording import record_examples
@@ -122,7 +122,7 @@ def _rows(
             schema=options.schema,
             allow_import=options.allow_import,
             env_kwargs=env_kwargs or None,
-            **given,
+            **passed,
         )
     note = f"note: {facts['note']}\n" if "note" in facts else ""
     said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"

@@ -194,23 +194,25 @@ def _add_preset(training: Training, preset: NamedPreset) -> Training:
     )
 
 
-def _run_options(given: SimpleNamespace) -> dict[str, Any]:
+def _run_options(namespace: SimpleNamespace) -> dict[str, Any]:
     """The options of a run given on the command line."""
     return {
         name: _findable(value) if name in FOLDERS else value
         for name in NAMES
-        if (value := getattr(given, name, None)) is not None  # a command may lack some
+        if (value := getattr(namespace, name, None)) is not None  # a command may lack some
     }
 
 
-def add_model_options(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The options with those of `--model.KEY VALUE`; `held` is what a file says."""
-    if not given:
+def add_model_options(
+    options: dict[str, Any], stored: Any, model_options: dict[str, Any]
+) -> dict[str, Any]:
+    """The options with those of `--model.KEY VALUE`; `stored` is what a file says."""
+    if not model_options:
         return options
-    fields: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
+    fields: dict[str, Any] = dict(stored) if isinstance(stored, Mapping) else {}
     if isinstance(options.get("model"), str):
         fields["folder"] = options["model"]
-    for key, value in given.items():
+    for key, value in model_options.items():
         *path, last = key.split(".")
         inside = fields
         for part in path:
@@ -239,40 +241,40 @@ def free_folder(training: Training, last: str) -> Path:
     return path
 
 
-def new_budget(training: Training, held: Request) -> dict[str, int]:
+def new_budget(training: Training, saved: Request) -> dict[str, int]:
     """The new budget of a resumed run, if it differs from the present one."""
     asked = {name: training.options[name] for name in BUDGETS if name in training.options}
-    return {} if asked == budgets_of(held.options) else asked
+    return {} if asked == budgets_of(saved.options) else asked
 
 
-def check_unchanged(training: Training, held: Request, folder: Path) -> None:
+def check_unchanged(training: Training, saved: Request, folder: Path) -> None:
     """Raises RequestError if a resumed run's options are changed; repeating them is fine.
 
     Raises:
         RequestError: an option differs from what the folder holds.
     """
     asked: dict[str, Any] = dict(training.options)
-    kept: dict[str, Any] = vars(held.options).copy()
+    kept: dict[str, Any] = vars(saved.options).copy()
     if training.algorithm is not None:
-        asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
+        asked["algorithm"], kept["algorithm"] = training.algorithm, saved.algorithm
     if training.env is not None:
         asked["env"], kept["env"] = (
             training.env.split(":")[-1].removeprefix("rlbook/"),
-            held.recipe.name,
+            saved.recipe.name,
         )
     if "model" in asked:  # the folder is the environment's
         base, spec = split_model(asked.pop("model"))
         asked["the model"], kept["the model"] = (
             spec.explicit_fields(),
-            {} if held.options.model is None else held.options.model.explicit_fields(),
+            {} if saved.options.model is None else saved.options.model.explicit_fields(),
         )
         if base is not None:
-            asked["model"], kept["model"] = base, held.recipe.kwargs.get("model")
+            asked["model"], kept["model"] = base, saved.recipe.kwargs.get("model")
     asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
-    kept |= {f"env.{key}": held.recipe.kwargs.get(key) for key in training.env_kwargs}
+    kept |= {f"env.{key}": saved.recipe.kwargs.get(key) for key in training.env_kwargs}
     with request_errors(kinds=(ValueError, TypeError)):
-        asked |= vars(dataclasses.replace(held.config, **training.hyperparameters))
-    kept |= vars(held.config)
+        asked |= vars(dataclasses.replace(saved.config, **training.hyperparameters))
+    kept |= vars(saved.config)
     for name, value in asked.items():
         if name not in UNWRITTEN and value != kept[name]:
             raise RequestError(

@@ -175,11 +175,11 @@ def _env_before_search(words: Sequence[str]) -> list[str]:
     return ordered
 
 
-def _search_words(given: Any) -> list[str]:
+def _search_words(option: Any) -> list[str]:
     """The names given to --search."""
-    if given is None:
+    if option is None:
         return []
-    words = [name for word in given.words for name in word.split() if name]
+    words = [name for word in option.words for name in word.split() if name]
     if not words:
         raise RequestError("--search needs the names of hyper-parameters, such as learning_rate")
     return words

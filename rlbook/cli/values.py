@@ -35,90 +35,90 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def take_text(name: str, given: str) -> str:
+def take_text(name: str, text: str) -> str:
     """The text of an option, unchanged."""
-    return given
+    return text
 
 
-def parse_checkpoint(name: str, given: str) -> int | str | None:
+def parse_checkpoint(name: str, text: str) -> int | str | None:
     """The checkpoint that an option names: a step, "best", or None for the last."""
-    if given == "last":
+    if text == "last":
         return None
-    if given != "best" and not given.isdecimal():
-        raise RequestError(f"{name} must be a step, best or last, got {given!r}")
-    return given if given == "best" else int(given)
+    if text != "best" and not text.isdecimal():
+        raise RequestError(f"{name} must be a step, best or last, got {text!r}")
+    return text if text == "best" else int(text)
 
 
-def parse_integer(name: str, given: str) -> int:
+def parse_integer(name: str, text: str) -> int:
     """The text of an option as a whole number."""
     try:
-        number = float(given) if re.search("[.e]", given.lower()) else int(given)
+        number = float(text) if re.search("[.e]", text.lower()) else int(text)
         if number == int(number):
             return int(number)
     except (ValueError, OverflowError):
         pass
-    raise RequestError(f"{name} must be a whole number, got {given!r}")
+    raise RequestError(f"{name} must be a whole number, got {text!r}")
 
 
-def parse_number(name: str, given: str) -> float:
+def parse_number(name: str, text: str) -> float:
     """The text of an option as a number."""
     try:
-        return float(given)
+        return float(text)
     except ValueError:
-        raise RequestError(f"{name} must be a number, got {given!r}") from None
+        raise RequestError(f"{name} must be a number, got {text!r}") from None
 
 
-def parse_boolean(name: str, given: str) -> bool:
+def parse_boolean(name: str, text: str) -> bool:
     """The text of an option as true or false."""
-    if given.lower() not in ("true", "false"):
-        raise RequestError(f"{name} must be true or false, got {given!r}")
-    return given.lower() == "true"
+    if text.lower() not in ("true", "false"):
+        raise RequestError(f"{name} must be true or false, got {text!r}")
+    return text.lower() == "true"
 
 
-def convert(name: str, given: OptionText, annotation: object) -> Any:
+def convert(name: str, text: OptionText, annotation: object) -> Any:
     """A hyper-parameter's text as the type its config declares; a range is checked by the config
     itself."""
     kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-    if given.words == ("none",) and types.NoneType in kinds:
+    if text.words == ("none",) and types.NoneType in kinds:
         return None
     sequence = next((kind for kind in kinds if typing.get_origin(kind) is tuple), None)
     if sequence is not None and str in kinds:
-        return _name_or_numbers(name, " ".join(given.words))
+        return _name_or_numbers(name, " ".join(text.words))
     if sequence is not None:
         return tuple(
             _parse_one(name, part, typing.get_args(sequence)[:1])
-            for words in given.words
+            for words in text.words
             for part in re.split(r"[\[\](), ]+", words)
             if part
         )
-    return _parse_one(name, " ".join(given.words), kinds)
+    return _parse_one(name, " ".join(text.words), kinds)
 
 
-def _name_or_numbers(name: str, given: str) -> Any:
+def _name_or_numbers(name: str, text: str) -> Any:
     """`1,0,2` as a tuple, the content of a .json file, or else the text itself."""
-    if re.fullmatch(r"\d[\d,]*", given):
-        return tuple(int(part) for part in given.split(",") if part)
-    if not given.endswith(".json"):
-        return given
+    if re.fullmatch(r"\d[\d,]*", text):
+        return tuple(int(part) for part in text.split(",") if part)
+    if not text.endswith(".json"):
+        return text
     try:
-        return parse_json(read_file(Path(given), FILE_LIMIT, follow=True))
+        return parse_json(read_file(Path(text), FILE_LIMIT, follow=True))
     except (OSError, ValueError, RecursionError, CheckpointError) as error:
         raise RequestError(
-            f"{name} must name a JSON file that can be read, got {given!r}:"
+            f"{name} must name a JSON file that can be read, got {text!r}:"
             f" {' '.join(str(error).split())}"
         ) from None
 
 
-def _parse_one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
+def _parse_one(name: str, text: str, kinds: tuple[Any, ...]) -> Any:
     if any(
         dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal
         for kind in kinds
     ):
-        return given
+        return text
     for kind, reader in ((bool, parse_boolean), (float, parse_number), (int, parse_integer)):
         if kind in kinds:
-            return reader(name, given)
-    return given
+            return reader(name, text)
+    return text
 
 
 def _is_union(annotation: object) -> bool:
@@ -144,18 +144,18 @@ def metavar(annotation: object) -> str:
     return {bool: "{true,false}", int: "INT", float: "FLOAT"}.get(kind, "TEXT")
 
 
-def scalar(given: str) -> Any:
+def scalar(text: str) -> Any:
     """The value of an `--env.KEY`: a number, true or false, null, a [list], or else the text
     itself."""
     for reader in (int, float):
         with contextlib.suppress(ValueError):
-            return reader(given)
+            return reader(text)
     try:
-        value = parse_yaml(given)
+        value = parse_yaml(text)
     except ValueError:
-        return given
-    plain = isinstance(value, bool | list | dict) or given.strip().lower() in ("null", "none", "~")
-    return (None if given.strip().lower() == "none" else value) if plain else given
+        return text
+    plain = isinstance(value, bool | list | dict) or text.strip().lower() in ("null", "none", "~")
+    return (None if text.strip().lower() == "none" else value) if plain else text
 
 
 def may_import(words: Sequence[str]) -> bool:

@@ -240,7 +240,7 @@ def _preference(row: Row) -> RowText:
         raise ValueError(f"margin must be a number of at least 0, got {shorten(margin)}")
     asked = _prompt_of_pair(row)
     chosen, rejected = (
-        _dialogue(name, row[name], whole=asked is None) for name in ("chosen", "rejected")
+        _dialogue(name, row[name], parse_text=asked is None) for name in ("chosen", "rejected")
     )
     if asked is None or any(
         isinstance(text, list) and len(text) > 1 for text in (chosen, rejected)
@@ -266,14 +266,14 @@ def _prompt_of_pair(row: Row) -> Prompt | None:
     return _chat("system", turns) if system else question
 
 
-def _dialogue(name: str, value: object, *, whole: bool) -> object:
+def _dialogue(name: str, value: object, *, parse_text: bool) -> object:
     """An answer, or a chat that ends with one, its turns converted to messages; a text is parsed as
     a chat only if it must be a whole one."""
     if isinstance(value, list) and value:
         return _turns(name, value)
     if isinstance(value, Mapping):
         return _turns(name, [value])
-    if whole and isinstance(value, str) and value.lstrip().startswith(HUMAN):
+    if parse_text and isinstance(value, str) and value.lstrip().startswith(HUMAN):
         pieces = _SPEAKER.split("\n\n" + value.strip())[1:]  # who, what, who, what, …
         roles = {HUMAN: "user"}
         return [
@@ -284,7 +284,7 @@ def _dialogue(name: str, value: object, *, whole: bool) -> object:
 
 
 def _split_dialogues(
-    asked: Prompt | None, chosen: object, rejected: object
+    prompt: Prompt | None, chosen: object, rejected: object
 ) -> tuple[list[Message], list[Message], list[Message]]:
     """Two whole chats as their common beginning, and the last answer of each."""
     chats = []
@@ -292,14 +292,14 @@ def _split_dialogues(
         if not isinstance(chat, list) or len(chat) < 2 or not _is_answer(chat[-1]):
             raise ValueError(
                 f"{name} must be a whole chat that ends with an answer of the assistant, where"
-                f" {'there is no prompt' if asked is None else 'the other one is'}; got"
+                f" {'there is no prompt' if prompt is None else 'the other one is'}; got"
                 f" {shorten(chat)}"
             )
         chats.append(chat)
     start = chats[0][:-1]
     if chats[1][:-1] != start:
         raise ValueError("chosen and rejected must differ in their last message only")
-    if isinstance(asked, list) and start[: len(asked)] != asked:
+    if isinstance(prompt, list) and start[: len(prompt)] != prompt:
         raise ValueError("chosen must begin with the messages of prompt, or be one message")
     return start, chats[0][-1:], chats[1][-1:]
 

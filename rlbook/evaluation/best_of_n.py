@@ -131,20 +131,20 @@ def _round(
 
 
 def scores(
-    judge: str | LearnedReward, policy: LanguageModelPolicy, found: SampledCompletions
+    judge: str | LearnedReward, policy: LanguageModelPolicy, completions: SampledCompletions
 ) -> Floats:
     """The judge's scores of completions: [N].
 
     Args:
         judge: "log_prob", "critic", "verifier", or a reward model.
         policy: has the critic.
-        found: what was written.
+        completions: what was written.
     """
     if judge == "verifier":
-        return found.reward
+        return completions.reward
     if judge == "log_prob":
-        return found.log_prob
-    parts = np.array_split(np.arange(len(found.length)), -(-len(found.length) // ROWS))
+        return completions.log_prob
+    parts = np.array_split(np.arange(len(completions.length)), -(-len(completions.length) // ROWS))
     if judge == "critic":
         if not policy.value_parameters():
             raise RequestError(
@@ -152,7 +152,10 @@ def scores(
                 " reward model"
             )
         device = module_device(policy.model)
-        texts = [{"tokens": found.tokens[part], "length": found.length[part] - 1} for part in parts]
+        texts = [
+            {"tokens": completions.tokens[part], "length": completions.length[part] - 1}
+            for part in parts
+        ]
         return np.concatenate(
             [
                 as_array(policy.value({k: torch.from_numpy(v).to(device) for k, v in text.items()}))
@@ -160,7 +163,9 @@ def scores(
             ]
         )
     assert not isinstance(judge, str)
-    whole = [{"tokens": found.tokens[part], "length": found.length[part]} for part in parts]
+    whole = [
+        {"tokens": completions.tokens[part], "length": completions.length[part]} for part in parts
+    ]
     over = [np.ones(len(part), dtype=bool) for part in parts]
     none = [np.zeros(len(part), dtype=np.int64) for part in parts]
     judged = zip(whole, none, over, strict=True)
@@ -182,15 +187,15 @@ def most_frequent(finished: Sequence[Completion]) -> int:
     return answers.index(votes.most_common(1)[0][0]) if votes else 0
 
 
-def read_by(judge: str | LearnedReward | None, found: SampledCompletions, n: int) -> float:
+def read_by(judge: str | LearnedReward | None, completions: SampledCompletions, n: int) -> float:
     """The number of tokens that all networks process for each prompt, with a KV cache, counted once
     per network.
 
     The last token of a completion is not read by who writes it; the prompt is read once for all n.
     """
-    writer = found.prompt[::n].sum() + (found.num_tokens - 1).sum()
+    writer = completions.prompt[::n].sum() + (completions.num_tokens - 1).sum()
     if judge == "critic":
         writer = 2 * writer
     elif judge is not None and not isinstance(judge, str):
-        writer += found.prompt[::n].sum() + found.num_tokens.sum()
-    return float(writer) * n / len(found.length)
+        writer += completions.prompt[::n].sum() + completions.num_tokens.sum()
+    return float(writer) * n / len(completions.length)

@@ -141,9 +141,9 @@ def example_of(algorithm: str) -> str:
     return f"{algorithm} {next((env for env in preferred if env in trains), trains[0])}"
 
 
-def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:
-    if algorithm in known.algorithms and env in known.environments:
-        return known.refusals[env].get(algorithm)
+def _refusal(catalogue: Catalogue, algorithm: str, env: str) -> str | None:
+    if algorithm in catalogue.algorithms and env in catalogue.environments:
+        return catalogue.refusals[env].get(algorithm)
     try:
         return refusal_reason(algorithm, env)
     except Exception as error:  # of an environment that somebody else wrote
@@ -195,21 +195,21 @@ def compute_catalogue() -> Catalogue:
     return Catalogue(envs, {name: algorithm_facts(name) for name in ALGORITHMS}, refusals)  # type: ignore[arg-type]
 
 
-def as_json(found: Catalogue) -> dict[str, Any]:
+def as_json(catalogue: Catalogue) -> dict[str, Any]:
     """A catalogue in the format of `catalogue.json`, with each reason once per environment."""
     refusals: dict[str, dict[str, str]] = {}
-    for env, reasons in found.refusals.items():
+    for env, reasons in catalogue.refusals.items():
         refusals[env] = {}
         for name, reason in reasons.items():
             refusals[env][reason] = f"{refusals[env].get(reason, '')} {name}".strip()
     return {
         "environments": {
             name: {key: value for key, value in facts._asdict().items() if key != "what"}
-            for name, facts in found.environments.items()
+            for name, facts in catalogue.environments.items()
         },
         "algorithms": {
             name: {"sources": list(facts.sources), "preset_files": _preset_files(name)}
-            for name, facts in found.algorithms.items()
+            for name, facts in catalogue.algorithms.items()
         },
         "refusals": refusals,
     }

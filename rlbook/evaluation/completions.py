@@ -123,16 +123,16 @@ class _CompletionEvaluator:
         agent: Agent,
         recipe: EnvRecipe,
         rewards: Sequence[Rewards],
-        asked: dict[str, Any],
+        sampling_options: dict[str, Any],
         learned: LearnedReward | None,
     ) -> None:
         self.agent, self.recipe, self.rewards, self.learned = agent, recipe, rewards, learned
         self.policy: LanguageModelPolicy | None = getattr(agent, "policy", None)
         with request_errors():
-            self.sampler = sampling_policy(self.policy, asked)
-        if self.sampler is None and asked:
+            self.sampler = sampling_policy(self.policy, sampling_options)
+        if self.sampler is None and sampling_options:
             raise RequestError(
-                f"{next(iter(asked))} sets how a language model samples tokens, but this agent has"
+                f"{next(iter(sampling_options))} sets how a language model samples tokens, but this agent has"
                 " none"
             )
         self.drawn_by = (

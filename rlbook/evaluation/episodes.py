@@ -264,18 +264,18 @@ def _samples(
     )
 
 
-def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
+def _sampling(agent: Agent, options: dict[str, Any], seed: int) -> Agent:
     """The agent, or a shallow copy of it with the requested token sampling."""
-    if not asked:
+    if not options:
         return agent
     from rlbook.llm.generation.sampling import sampling_policy
 
     with request_errors():
-        policy = sampling_policy(getattr(agent, "policy", None), asked)
+        policy = sampling_policy(getattr(agent, "policy", None), options)
     if policy is None:
         name = name_of(type(agent))
         raise RequestError(
-            f"{next(iter(asked))} sets how a language model samples tokens, but this agent "
+            f"{next(iter(options))} sets how a language model samples tokens, but this agent "
             f"({name}) has none"
         )
     other: Any = copy.copy(agent)

@@ -50,7 +50,7 @@ class OutcomeValue:
 
     def fit(
         self,
-        found: SampledCompletions,
+        completions: SampledCompletions,
         rng: np.random.Generator,
         *,
         passes: int = 3,
@@ -61,13 +61,13 @@ class OutcomeValue:
         reward units.
 
         Args:
-            found: completions of training prompts.
+            completions: completions of training prompts.
             rng: the order of the minibatches.
             passes: over all of them.
             batch_size: completions of a minibatch.
             learning_rate: Adam's step size, which falls linearly to 0.
         """
-        batch = completion_batch(found).to(module_device(self.network))
+        batch = completion_batch(completions).to(module_device(self.network))
         optimizer, losses = adam([Group([self.network])], learning_rate), list[float]()
         total = passes * -(-len(batch) // batch_size)
         for _ in range(passes):
@@ -95,7 +95,7 @@ class OutcomeValue:
         obs: object,
         action: object,
         next_obs: Mapping[str, NDArray[np.int64]],
-        over: NDArray[np.bool_],
+        done: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], None]:
         """V of the texts in `next_obs`: [N]. The other arguments belong to the interface of a
         reward model and are ignored."""
@@ -108,18 +108,24 @@ class OutcomeValue:
         ), None
 
 
-def completion_batch(found: SampledCompletions) -> Batch:
+def completion_batch(completions: SampledCompletions) -> Batch:
     """Completions as a batch: prompts in `obs`, rewards in `score`."""
-    column = np.arange(found.tokens.shape[1])
-    width = int(found.num_tokens.max())
+    column = np.arange(completions.tokens.shape[1])
+    width = int(completions.num_tokens.max())
     # [N, T]
-    place = np.minimum(found.prompt[:, None] + np.arange(width), found.tokens.shape[1] - 1)
-    mask = torch.from_numpy(np.arange(width) < found.num_tokens[:, None])
-    action = torch.from_numpy(np.take_along_axis(found.tokens, place, axis=1)).where(mask, 0)
-    prompts = np.where(column < found.prompt[:, None], found.tokens, 0)[
-        :, : int(found.prompt.max())
+    place = np.minimum(
+        completions.prompt[:, None] + np.arange(width), completions.tokens.shape[1] - 1
+    )
+    mask = torch.from_numpy(np.arange(width) < completions.num_tokens[:, None])
+    action = torch.from_numpy(np.take_along_axis(completions.tokens, place, axis=1)).where(mask, 0)
+    prompts = np.where(column < completions.prompt[:, None], completions.tokens, 0)[
+        :, : int(completions.prompt.max())
     ]
-    obs = {"tokens": torch.from_numpy(prompts), "length": torch.from_numpy(found.prompt)}
+    obs = {"tokens": torch.from_numpy(prompts), "length": torch.from_numpy(completions.prompt)}
     return Batch(
-        obs, action, torch.zeros(mask.shape), mask, score=torch.from_numpy(found.reward).float()
+        obs,
+        action,
+        torch.zeros(mask.shape),
+        mask,
+        score=torch.from_numpy(completions.reward).float(),
     )

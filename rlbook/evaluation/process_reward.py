@@ -78,7 +78,7 @@ def find_steps(completions: Sequence[Completion], rules: TokenRules) -> TextStep
 def rollout_labels(
     policy: LanguageModelPolicy,
     recipe: EnvRecipe,
-    found: SampledCompletions,
+    completions: SampledCompletions,
     steps: TextSteps,
     samples: int,
     rng: np.random.Generator,
@@ -92,7 +92,7 @@ def rollout_labels(
         policy: continues.
         recipe: a token environment with the prompts of these completions; its reward says what is
             right, by 1.
-        found: completions.
+        completions: completions.
         steps: theirs.
         samples: K, continuations of each beginning.
         rng: the noise.
@@ -101,9 +101,9 @@ def rollout_labels(
     paid = np.zeros(len(text))
     for start in range(0, len(text), ROWS):
         part = slice(start, start + ROWS)
-        first = found.prompt[text[part]]
+        first = completions.prompt[text[part]]
         length = first + steps.end[text[part], place[part]]
-        paid[part] = _continue(policy, recipe, found, text[part], length, rng)
+        paid[part] = _continue(policy, recipe, completions, text[part], length, rng)
     label = np.zeros(steps.mask.shape)
     label[steps.mask] = paid.reshape(-1, samples).mean(axis=1)
     return label
@@ -124,7 +124,7 @@ def hard_labels(share: Floats) -> Floats:
 def _continue(
     policy: LanguageModelPolicy,
     recipe: EnvRecipe,
-    found: SampledCompletions,
+    completions: SampledCompletions,
     text: NDArray[np.int64],
     length: NDArray[np.int64],
     rng: np.random.Generator,
@@ -134,11 +134,11 @@ def _continue(
     assert env is not None
     rules: TokenRules = env.unwrapped.rules  # type: ignore[attr-defined]
     numbers = {prompt: i for i, prompt in enumerate(rules.texts)}
-    chosen = [numbers[found.finished[row].prompt] for row in text]
+    chosen = [numbers[completions.finished[row].prompt] for row in text]
     obs, _ = env.reset(seed=0, options={"prompt_id": chosen})
     env.defer_rewards(True)  # type: ignore[attr-defined]
     state, over = policy.initial_state(), np.zeros(len(text), dtype=bool)
-    tokens = found.tokens[text]
+    tokens = completions.tokens[text]
     while not over.all():
         column = np.minimum(obs["length"], tokens.shape[1] - 1)
         action, _ = policy.act(obs, rng, state)
@@ -200,7 +200,7 @@ class ProcessReward:
 
     def fit(
         self,
-        found: SampledCompletions,
+        completions: SampledCompletions,
         steps: TextSteps,
         label: Floats,
         rng: np.random.Generator,
@@ -212,7 +212,7 @@ class ProcessReward:
         """Fits the model to labelled steps; returns the loss of each minibatch, in nats.
 
         Args:
-            found: completions of training prompts.
+            completions: completions of training prompts.
             steps: theirs.
             label: [N, S], in [0, 1].
             rng: the order of the minibatches.
@@ -222,7 +222,7 @@ class ProcessReward:
         """
         device = module_device(self.network)
         rows = LabelledSteps(
-            completion_batch(found).to(device),
+            completion_batch(completions).to(device),
             *(torch.from_numpy(array).to(device) for array in (steps.end, label, steps.mask)),
         )
         optimizer, losses = adam([Group([self.network])], learning_rate), list[float]()
@@ -245,18 +245,21 @@ class ProcessReward:
         return self.network(texts, end)
 
     @torch.inference_mode()
-    def score(self, found: SampledCompletions, steps: TextSteps) -> Floats:
+    def score(self, completions: SampledCompletions, steps: TextSteps) -> Floats:
         """The probability that each step is right: [N, S]; 0 where there is none."""
         device, scores = module_device(self.network), []
-        whole, end = completion_batch(found).to(device), torch.from_numpy(steps.end).to(device)
+        whole, end = (
+            completion_batch(completions).to(device),
+            torch.from_numpy(steps.end).to(device),
+        )
         for start in range(0, len(end), ROWS):
             rows = slice(start, start + ROWS)
             scores.append(as_array(self.logits(whole[rows], end[rows]).sigmoid()))
         return np.where(steps.mask, np.concatenate(scores), 0.0)
 
-    def judge(self, found: SampledCompletions, steps: TextSteps, how: str) -> Floats:
+    def judge(self, completions: SampledCompletions, steps: TextSteps, how: str) -> Floats:
         """The score of each completion: [N]; `how` as for `aggregate_steps`."""
-        score, mask = torch.from_numpy(self.score(found, steps)), torch.from_numpy(steps.mask)
+        score, mask = torch.from_numpy(self.score(completions, steps)), torch.from_numpy(steps.mask)
         return aggregate_steps(score, mask, how).numpy()
 
     def reward(

@@ -114,7 +114,7 @@ def evaluate_search(
     recipe: EnvRecipe,
     episodes: int,
     seed: int,
-    asked: Search,
+    settings: Search,
     *,
     sampling: dict[str, Any],
     load: Callable[[Path], Agent],
@@ -125,18 +125,18 @@ def evaluate_search(
         agent: has a policy network; for all but mcts a language model.
         recipe: where it plays.
         episodes, seed: as in `rlbook.evaluate`: the same seed gives the same starts.
-        asked: the search.
+        settings: the search.
         sampling: how tokens are drawn; top_k is, for mcts, how many tokens a text may go on with.
         load: reads the agent of a run from its folder.
 
     Raises:
         RequestError: the agent cannot search so, or not there.
     """
-    judge = asked.judge_of(load)
+    judge = settings.judge_of(load)
     if isinstance(judge, Agent) and hasattr(env := recipe.make().unwrapped, "rules"):
         check_readable(judge, env, recipe.name)
-    search = _tree_search if asked.name == "mcts" else _choice
-    return search(agent, recipe, episodes, seed, asked, judge, sampling)
+    search = _tree_search if settings.name == "mcts" else _choice
+    return search(agent, recipe, episodes, seed, settings, judge, sampling)
 
 
 def _judge_name(judge: Judge) -> str | None:
@@ -204,7 +204,7 @@ def _choice(
     recipe: EnvRecipe,
     episodes: int,
     seed: int,
-    asked: Search,
+    settings: Search,
     judge: Judge,
     sampling: dict[str, Any],
 ) -> SearchEvaluation:
@@ -224,21 +224,21 @@ def _choice(
     rules = getattr(env.unwrapped, "rules", None)
     if policy is None or rules is None:
         raise RequestError(
-            f"search {asked.name} chooses among completions, but {type(agent).__name__} "
+            f"search {settings.name} chooses among completions, but {type(agent).__name__} "
             "generates none"
         )
     n, base = (
-        asked.samples or SAMPLES,
+        settings.samples or SAMPLES,
         int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes)),
     )
     starts = range(base, base + episodes)
-    if asked.name == "beam":
+    if settings.name == "beam":
         with use_one_thread():
             found = _beam_search(agent, policy, recipe, starts, n, sampling)
             return replace(found, prompts=prompts_of(env, starts))
     with use_one_thread():
         found = sample_completions(agent, policy, recipe, starts, n, rng_for(seed, "noise"))
-        if asked.name == "majority":
+        if settings.name == "majority":
             chosen = np.array(
                 [
                     most_frequent(found.finished[first : first + n])
@@ -251,7 +251,7 @@ def _choice(
     return SearchEvaluation(
         found.reward[rows],
         found.num_tokens[rows],
-        asked.name,
+        settings.name,
         f"{n} samples",
         _judge_name(judge),
         read_by(judge, found, n),

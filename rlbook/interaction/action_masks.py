@@ -140,14 +140,14 @@ class MaskReader:
         self._where = IN_OBSERVATION if observed_keys(env) else IN_INFO
 
     def read_mask(
-        self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False
+        self, info: Mapping[str, Any], before: Mask | None, *, done: bool = False
     ) -> Mask | None:
         """The current mask of one environment, [A].
 
         Args:
             info: of `reset` or `step`.
             before: the last mask; None where there was none yet.
-            over: the episode has ended.
+            done: the episode has ended.
 
         Raises:
             BadAnswer: what stands there is no mask, or allows nothing and the episode goes on.
@@ -162,12 +162,12 @@ class MaskReader:
         mask = checked_mask(found, self.num_actions, where=self._where)
         if mask.any():
             return mask.copy()
-        if not over:
+        if not done:
             raise BadAnswer(f"{self._where} allows no action, but the episode has not ended")
         return np.ones_like(mask)
 
     def read_rows(
-        self, info: Mapping[str, Any], before: Mask | None, changed: Mask, over: Mask
+        self, info: Mapping[str, Any], before: Mask | None, changed: Mask, done: Mask
     ) -> Mask | None:
         """The current masks of N environments, [N, A].
 
@@ -175,7 +175,7 @@ class MaskReader:
             info: of a vector environment's `reset` or `step`.
             before: [N, A], the last masks; None where there were none yet.
             changed: [N], the environments that were reset or stepped; the others keep their masks.
-            over: [N], those whose episode has ended.
+            done: [N], those whose episode has ended.
 
         Raises:
             BadAnswer: as in `read_mask`.
@@ -203,8 +203,8 @@ class MaskReader:
             masks[known] = rows if len(rows) else True
             empty = ~masks.any(axis=1)
             if empty.any():
-                if (empty & ~over).any():
-                    row = int(np.flatnonzero(empty & ~over)[0])
+                if (empty & ~done).any():
+                    row = int(np.flatnonzero(empty & ~done)[0])
                     raise BadAnswer(
                         f"{self._where} allows no action in environment {row}, "
                         "but its episode has not ended"

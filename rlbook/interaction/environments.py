@@ -318,7 +318,7 @@ class EnvRecipe:
         kwargs = self.kwargs | {name: changed[name] for name in changed if name not in self.asked}
         return replace(self, kwargs=kwargs, preprocessing=preprocessing)
 
-    def with_arguments(self, asked: Mapping[str, Any]) -> EnvRecipe:
+    def with_arguments(self, arguments: Mapping[str, Any]) -> EnvRecipe:
         """The same environment with other arguments for its evaluation, which count more than those
         that it would choose itself. The class of the environment may say what follows from them
         (`evaluation_arguments`, e.g. which prompts another file of prompts replaces).
@@ -328,12 +328,14 @@ class EnvRecipe:
         """
         if self.id is None or self._source() != self.id:
             raise RequestError(
-                f"{', '.join(asked)} cannot change {self.name}, which was not made by its id; give"
-                " env"
+                f"{', '.join(arguments)} cannot change {self.name}, which was not made by its id;"
+                " give env"
             )
         arranged = getattr(self._creator(), "evaluation_arguments", None)
-        kwargs = self.kwargs | dict(asked) if arranged is None else arranged(self.kwargs, asked)
-        return replace(self, kwargs=kwargs, asked=frozenset(asked))
+        kwargs = (
+            self.kwargs | dict(arguments) if arranged is None else arranged(self.kwargs, arguments)
+        )
+        return replace(self, kwargs=kwargs, asked=frozenset(arguments))
 
     def with_tokens_of(
         self, other: Mapping[str, Any], held: Mapping[str, Any] = MappingProxyType({})

@@ -51,12 +51,12 @@ class CountBonus:
         obs: Any,
         action: NDArray[Any],
         next_obs: Any,
-        over: NDArray[np.bool_],
+        done: NDArray[np.bool_],
         active: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float64], None]:
         """The bonuses [N] of the steps [N] that are `active`, which are counted first (None: all);
         0 for the others."""
-        active = np.ones(len(over), dtype=bool) if active is None else active
+        active = np.ones(len(done), dtype=bool) if active is None else active
         count = np.ones(len(active))
         for row in np.flatnonzero(active):
             key = _digest(obs, action, int(row))

@@ -54,9 +54,9 @@ class LearnedReward(Protocol):
         obs: NDArray[Any],
         action: NDArray[Any],
         next_obs: NDArray[Any],
-        over: NDArray[np.bool_],
+        done: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """The rewards [N] of N steps, and the disagreement of the ensemble's members [N]; `over`
+        """The rewards [N] of N steps, and the disagreement of the ensemble's members [N]; `done`
         marks steps that ended their episode."""
         ...
 
@@ -277,7 +277,7 @@ def _model_rewards(
     obs: Observations,
     actions: ArrayLike,
     next_obs: Observations,
-    over: NDArray[np.bool_],
+    done: NDArray[np.bool_],
     space: spaces.Space,
     caution: float,
     active: NDArray[np.bool_],
@@ -287,7 +287,7 @@ def _model_rewards(
     chosen = encode_actions(np.asarray(actions), space)
     taken = {"active": active} if _learns(model) else {}
     reward, spread = model.score_steps(
-        model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), over, **taken
+        model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), done, **taken
     )
     if spread is None:
         return reward, {}

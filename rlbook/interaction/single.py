@@ -103,7 +103,7 @@ class SingleInteraction:
             paid = finite_number(info[UNCLIPPED]) if UNCLIPPED in info else reward
             self._check(self.obs)
             if mask is not None or ACTION_MASK in info:
-                self.action_mask = self._masks.read_mask(info, mask, over=terminated or truncated)
+                self.action_mask = self._masks.read_mask(info, mask, done=terminated or truncated)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, self.steps) from None
         self._return += paid

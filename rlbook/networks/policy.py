@@ -89,11 +89,11 @@ def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in module.named_parameters() if not value.requires_grad}
 
 
-def check_digest(what: str, tensors: Mapping[str, Tensor], held: str) -> None:
-    """Raises RuntimeError if the digest of `what` differs from the stored one, `held`."""
-    if digest(tensors) != held:
+def check_digest(what: str, tensors: Mapping[str, Tensor], stored: str) -> None:
+    """Raises RuntimeError if the digest of `what` differs from the `stored` one."""
+    if digest(tensors) != stored:
         raise RuntimeError(
-            f"{what} have changed since the run started: their sha256 was {held[:12]}…"
+            f"{what} have changed since the run started: their sha256 was {stored[:12]}…"
         )
 
 

@@ -73,12 +73,12 @@ class RandomDistillation:
         obs: NDArray[np.float32],
         action: NDArray[Any],
         next_obs: NDArray[np.float32],
-        over: NDArray[np.bool_],
+        done: NDArray[np.bool_],
         active: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float64], None]:
         """The bonuses [N] of the steps that are `active`, from which the predictor then learns
         (None: all); 0 for the others."""
-        active = np.ones(len(over), dtype=bool) if active is None else active
+        active = np.ones(len(done), dtype=bool) if active is None else active
         bonus = np.zeros(len(active))
         if not active.any():
             return bonus, None

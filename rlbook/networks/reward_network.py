@@ -40,8 +40,8 @@ class RewardNetwork(nn.Module):
         """
 
     @abstractmethod
-    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
-        """The rewards [N] of N steps; `over` [N] bool marks steps that ended their episode."""
+    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, done: Tensor) -> Tensor:
+        """The rewards [N] of N steps; `done` [N] bool marks steps that ended their episode."""
 
 
 class Ensemble(RewardNetwork):
@@ -58,8 +58,8 @@ class Ensemble(RewardNetwork):
     def rewards(self, batch: Batch) -> Tensor:
         return torch.stack([member.rewards(batch) for member in members_of(self)]).mean(0)
 
-    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
-        rewards = [member.step_rewards(obs, action, next_obs, over) for member in members_of(self)]
+    def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, done: Tensor) -> Tensor:
+        rewards = [member.step_rewards(obs, action, next_obs, done) for member in members_of(self)]
         return torch.stack(rewards).mean(0)
 
 
@@ -88,7 +88,7 @@ class StepReward(RewardNetwork):
     def rewards(self, batch: Batch) -> Tensor:
         return self(batch.obs, batch.action)
 
-    def step_rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor, over: Tensor) -> Tensor:
+    def step_rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor, done: Tensor) -> Tensor:
         return self(obs, action)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:

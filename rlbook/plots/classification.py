@@ -13,12 +13,12 @@ from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, 
 
 
 def draw_classification(
-    found: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")
+    classification: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")
 ) -> Path:
     """Draws three panels; the dot on each curve is the threshold of the matrix.
 
     Args:
-        found: what a judge said.
+        classification: what a judge said.
         path: ends in .png, .svg or .pdf.
         kinds: what the two kinds are called, the positive one first.
 
@@ -28,30 +28,36 @@ def draw_classification(
     format_of(Path(path))
     figure = new_figure(10.5, 3.4)
     matrix, roc, precision_recall = figure.subplots(1, 3)
-    _draw_confusion(matrix, found, kinds)
-    measures = found.measures
-    (true_negative, false_positive), _ = found.confusion.tolist()
+    _draw_confusion(matrix, classification, kinds)
+    measures = classification.measures
+    (true_negative, false_positive), _ = classification.confusion.tolist()
     fall_out = false_positive / (false_positive + true_negative)
     _draw_curve(
-        roc, found.roc, (fall_out, measures["recall"]), f"ROC, area {measures['ROC AUC']:.3f}"
+        roc,
+        classification.roc,
+        (fall_out, measures["recall"]),
+        f"ROC, area {measures['ROC AUC']:.3f}",
     )
     roc.plot([0, 1], [0, 1], color=fraction_rgb(GREY), linewidth=1, linestyle=":")
     roc.set_xlabel("false positive rate", **words(size=9))
     roc.set_ylabel("true positive rate", **words(size=9))
     title = f"precision and recall, average {measures['average precision']:.3f}"
     _draw_curve(
-        precision_recall, found.precision_recall, (measures["recall"], measures["precision"]), title
+        precision_recall,
+        classification.precision_recall,
+        (measures["recall"], measures["precision"]),
+        title,
     )
     precision_recall.axhline(
-        found.label.mean(), color=fraction_rgb(GREY), linewidth=1, linestyle=":"
+        classification.label.mean(), color=fraction_rgb(GREY), linewidth=1, linestyle=":"
     )
     precision_recall.set_xlabel("recall", **words(size=9))
     precision_recall.set_ylabel("precision", **words(size=9))
     return save_figure(figure, path)
 
 
-def _draw_confusion(axes: Axes, found: Classification, kinds: tuple[str, str]) -> None:
-    counts = found.confusion[::-1, ::-1]
+def _draw_confusion(axes: Axes, classification: Classification, kinds: tuple[str, str]) -> None:
+    counts = classification.confusion[::-1, ::-1]
     shares = counts / counts.sum(axis=1, keepdims=True)
     for row in range(2):
         for column in range(2):
@@ -71,7 +77,7 @@ def _draw_confusion(axes: Axes, found: Classification, kinds: tuple[str, str]) -
     axes.set_yticks([0.5, 1.5], kinds, **words(size=9))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    axes.set_title(f"above {found.threshold:.3g}", **words(size=10))
+    axes.set_title(f"above {classification.threshold:.3g}", **words(size=10))
 
 
 def _draw_curve(axes: Axes, curve: Curve, dot: tuple[float, float], title: str) -> None:

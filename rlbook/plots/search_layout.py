@@ -36,18 +36,18 @@ class Item:
     y: float = 0.0
 
 
-def lay_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> list[Item]:
+def lay_out(search_tree: SearchTree, most: int, actions: Sequence[str] | None) -> list[Item]:
     """The layout of the most visited part of a tree; a parent comes before its children."""
     root = Item(0, -1)
-    waiting, chosen, pushed = [(-found.simulations, 0, root)], [], 0
+    waiting, chosen, pushed = [(-search_tree.simulations, 0, root)], [], 0
     while waiting and len(chosen) < most:
         _, _, item = heappop(waiting)
         chosen.append(item)
         if item.parent is not None:
             item.parent.children.append(item)
-        for child in _place_children(found, item, actions):
+        for child in _place_children(search_tree, item, actions):
             pushed += 1
-            heappush(waiting, (-item_statistics(found, child)[0], pushed, child))
+            heappush(waiting, (-item_statistics(search_tree, child)[0], pushed, child))
     for item in chosen:
         item.children.sort(key=lambda child: (child.edge, child.node))
     _lay_out(root)
@@ -57,16 +57,18 @@ def lay_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> list
     return chosen
 
 
-def _place_children(found: SearchTree, item: Item, actions: Sequence[str] | None) -> list[Item]:
+def _place_children(
+    search_tree: SearchTree, item: Item, actions: Sequence[str] | None
+) -> list[Item]:
     """Places the children: actions after a state, outcomes after a diamond."""
     if item.node < 0:
         return [Item(node, -1, "", item) for node in item.outcomes]
     below = []
-    for action, count in enumerate(found.counts(item.node)):
+    for action, count in enumerate(search_tree.counts(item.node)):
         if count > 0:
-            outcomes = tuple(found.children(item.node, action))
+            outcomes = tuple(search_tree.children(item.node, action))
             label = str(action) if actions is None else actions[action]
-            edge = item.node * found.num_actions + action
+            edge = item.node * search_tree.num_actions + action
             below.append(
                 Item(
                     outcomes[0] if len(outcomes) == 1 else -1, edge, label, item, outcomes=outcomes
@@ -108,12 +110,12 @@ def _move(item: Item, shift: float) -> None:
         _move(child, shift)
 
 
-def item_statistics(found: SearchTree, item: Item) -> tuple[int, float | None]:
+def item_statistics(search_tree: SearchTree, item: Item) -> tuple[int, float | None]:
     """Visits and value of an item in a tree that may not have grown that far yet."""
     if item.edge >= 0:
-        count = int(found.tree.count[item.edge])
-        return count, float(found.tree.mean[item.edge]) if count else None
-    counts, values = found.counts(item.node), found.values(item.node)
+        count = int(search_tree.tree.count[item.edge])
+        return count, float(search_tree.tree.mean[item.edge]) if count else None
+    counts, values = search_tree.counts(item.node), search_tree.values(item.node)
     value = (
         sum(n * q for n, q in zip(counts, values, strict=True)) / sum(counts)
         if sum(counts)
@@ -121,20 +123,24 @@ def item_statistics(found: SearchTree, item: Item) -> tuple[int, float | None]:
     )
     if item.parent is None:
         return sum(counts), value
-    if item.node >= found.num_nodes:
+    if item.node >= search_tree.num_nodes:
         return 0, None
-    if _is_terminal(found, item.node):
-        return int(found.tree.visits[item.node]), None
+    if _is_terminal(search_tree, item.node):
+        return int(search_tree.tree.visits[item.node]), None
     return sum(counts) + 1, value  # one simulation stopped here, when the node was added
 
 
-def _is_terminal(found: SearchTree, node: int) -> bool:
-    return bool(found.met[node].ending if found.met else int(found.tree.key[node]) % 2)
+def _is_terminal(search_tree: SearchTree, node: int) -> bool:
+    return bool(
+        search_tree.met[node].ending if search_tree.met else int(search_tree.tree.key[node]) % 2
+    )
 
 
-def value_range(found: SearchTree, items: list[Item]) -> tuple[float, float]:
+def value_range(search_tree: SearchTree, items: list[Item]) -> tuple[float, float]:
     """The lowest and the highest value in the picture."""
-    values = [value for item in items if (value := item_statistics(found, item)[1]) is not None]
+    values = [
+        value for item in items if (value := item_statistics(search_tree, item)[1]) is not None
+    ]
     return min(values, default=0.0), max(values, default=0.0)
 
 

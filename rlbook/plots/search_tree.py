@@ -56,7 +56,7 @@ STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stro
 
 
 def search_tree_svg(
-    found: SearchTree | MCTS,
+    search_tree: SearchTree | MCTS,
     path: str | Path,
     *,
     most: int = MOST,
@@ -65,7 +65,7 @@ def search_tree_svg(
     """Writes the tree of a search.
 
     Args:
-        found: a tree, or an agent, whose last search is drawn.
+        search_tree: a tree, or an agent, whose last search is drawn.
         path: the file, its name ending in .svg.
         most: how many circles and diamonds at most, those that were visited most.
         actions: names of the A actions; None: their numbers.
@@ -74,7 +74,7 @@ def search_tree_svg(
         RequestError: an agent that has not searched yet, another ending, or a file that cannot be
             written.
     """
-    tree, path = found.tree if isinstance(found, MCTS) else found, Path(path)
+    tree, path = search_tree.tree if isinstance(search_tree, MCTS) else search_tree, Path(path)
     if tree is None:
         raise RequestError("this agent has not searched yet: let it act first")
     if path.suffix.lower() != ".svg":
@@ -211,12 +211,14 @@ def _action_names(recipe: EnvRecipe) -> Sequence[str] | None:
 # ---- drawing
 
 
-def draw_tree(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
+def draw_tree(search_tree: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
     """The picture as SVG; parts that the tree has not reached yet are hidden, but keep their
     place."""
     width, height = size_of(items)
-    total = max(1, found.simulations)
-    numbers = {id(item): (index, *item_statistics(found, item)) for index, item in enumerate(items)}
+    total = max(1, search_tree.simulations)
+    numbers = {
+        id(item): (index, *item_statistics(search_tree, item)) for index, item in enumerate(items)
+    }
     lines = [_line(item, numbers[id(item)], total) for item in items if item.parent is not None]
     marks = [_mark(item, numbers[id(item)], scale) for item in items]
     return "\n".join(

@@ -150,7 +150,7 @@ def _train(
     recipe: Recipe,
     stage: Stage,
     folder: Path,
-    found: StageOutcome,
+    outcome: StageOutcome,
     on_report: Callable[[Run], None] | None,
 ) -> None:
     """Trains a run, new or continued, and measures it before and after."""
@@ -163,12 +163,12 @@ def _train(
     else:
         check_free(place)
         run = Run(request).open()
-        found.before = _measure(recipe, stage, run, folder)
-        _note(folder, stage, found)
+        outcome.before = _measure(recipe, stage, run, folder)
+        _note(folder, stage, outcome)
         run.claim(place)
         run.complete(Callbacks.collect(on_report=on_report))
-    found.after = _measure(recipe, stage, run, folder)
-    found.facts, found.seconds = run.metrics[-1] if run.metrics else {}, _seconds(place)
+    outcome.after = _measure(recipe, stage, run, folder)
+    outcome.facts, outcome.seconds = run.metrics[-1] if run.metrics else {}, _seconds(place)
 
 
 def _make(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
@@ -263,18 +263,18 @@ def _check_held(recipe: Recipe, folder: Path) -> None:
         )
 
 
-def _difference(held: object, asked: object, way: str = "") -> str:
+def _difference(stored: object, requested: object, way: str = "") -> str:
     """The first place where two recipes differ, in words."""
-    if isinstance(held, dict) and isinstance(asked, dict):
-        for key in dict.fromkeys([*held, *asked]):
-            if held.get(key) != asked.get(key):
+    if isinstance(stored, dict) and isinstance(requested, dict):
+        for key in dict.fromkeys([*stored, *requested]):
+            if stored.get(key) != requested.get(key):
                 return _difference(
-                    held.get(key),
-                    asked.get(key),
+                    stored.get(key),
+                    requested.get(key),
                     f"{way}.{key}".removeprefix(".").removeprefix("stages."),
                 )
         return "its stages are in a different order"
-    return f"{way or 'it'} was {held!r} there, but is {asked!r} now"
+    return f"{way or 'it'} was {stored!r} there, but is {requested!r} now"
 
 
 def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
@@ -362,9 +362,9 @@ def _outcome(folder: Path, stage: Stage) -> StageOutcome:
     return StageOutcome(**{key: value for key, value in held.items() if key in known})
 
 
-def _note(folder: Path, stage: Stage, found: StageOutcome) -> None:
+def _note(folder: Path, stage: Stage, outcome: StageOutcome) -> None:
     with report_disk_errors(folder):
-        _write(folder / DONE / f"{stage.name}.json", vars(found))
+        _write(folder / DONE / f"{stage.name}.json", vars(outcome))
 
 
 def _seconds(place: Path) -> float:

@@ -349,12 +349,14 @@ def _parse_range(name: str, text: str, held: object, kind: Kind | None) -> Range
     return Interval(*ends, _scale_of(*ends, whole), whole)
 
 
-def _scale_of(low: float, high: float, whole: bool) -> Literal["linear", "log", "log of 1 - x"]:
+def _scale_of(
+    low: float, high: float, is_integer: bool
+) -> Literal["linear", "log", "log of 1 - x"]:
     """The scale of a range: logarithmic if it spans a factor of 10, in its numbers or in their
     distance from 1."""
     if low > 0 and high >= FACTOR * low:
         return LOG
-    if not whole and low >= 0.5 and high < 1 and 1 - low >= FACTOR * (1 - high) * (1 - 1e-9):
+    if not is_integer and low >= 0.5 and high < 1 and 1 - low >= FACTOR * (1 - high) * (1 - 1e-9):
         return LOG_OF_REST
     return LINEAR
 

@@ -255,13 +255,13 @@ def _digest_of_run(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
+def check_digests(stored: dict[str, str], current: dict[str, str]) -> None:
     """Raises RequestError if the inputs of a run have changed since it started."""
-    for name, digest in held.items():
-        if found.get(name, digest) != digest:
+    for name, digest in stored.items():
+        if current.get(name, digest) != digest:
             raise RequestError(
                 f"{name} has changed since the run was started: its sha256 was {digest[:12]}…, now"
-                f" {found[name][:12]}…"
+                f" {current[name][:12]}…"
             )
 
 

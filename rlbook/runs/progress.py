@@ -80,11 +80,11 @@ class Notes:
         return found
 
 
-def evaluation_cost(run: RunState, whole: float) -> str:
-    """A sentence if evaluation took more of the `whole` seconds than training, and enough to
+def evaluation_cost(run: RunState, elapsed: float) -> str:
+    """A sentence if evaluation took more of the `elapsed` seconds than training, and enough to
     mention; otherwise ""."""
     evaluating = run.seconds.get("evaluate", 0.0)
-    if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
+    if not elapsed or evaluating < SECONDS or evaluating / elapsed <= COSTLY:
         return ""
     fewer = (
         "--eval-episodes 5 (eval_episodes=5) makes it shorter, "
@@ -92,7 +92,7 @@ def evaluation_cost(run: RunState, whole: float) -> str:
         else ""
     )
     return (
-        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 "
+        f"evaluation took {evaluating / elapsed:.0%} of the time; {fewer}--eval-every 0 "
         "(eval_every=0) disables it"
     )
 

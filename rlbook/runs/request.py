@@ -227,11 +227,11 @@ class Request:
             self, config=config, hyperparameters=_plain(field_values(config))
         )
 
-    def check_continues(self, held: Request, names: Iterable[str]) -> None:
+    def check_continues(self, saved: Request, names: Iterable[str]) -> None:
         """Raises RequestError unless a run can be continued as it was started: algorithm,
         environment and each of `names` (options, hyper-parameters, `env_kwargs`) must equal what is
-        `held` in its folder."""
-        mine, theirs = self._flat_fields(), held._flat_fields()
+        `saved` in its folder."""
+        mine, theirs = self._flat_fields(), saved._flat_fields()
         for name in ("algorithm", "env", *names):
             if name not in UNWRITTEN and mine.get(name) != theirs.get(name):
                 larger = (
@@ -415,39 +415,41 @@ def _large_model_preset(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) 
     return size_preset(folder, spec, agent)
 
 
-def _merge_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
+def _merge_device(options: RunOptions, spec: ModelSpec) -> RunOptions:
     """The options with the model's device moved to their own `device`; the model keeps its
     remaining fields, if any."""
-    if spec.device is not None and asked.device not in (None, spec.device):
+    if spec.device is not None and options.device not in (None, spec.device):
         raise RequestError(
-            f"device is {asked.device}, but the model's device is {spec.device}; give only one "
+            f"device is {options.device}, but the model's device is {spec.device}; give only one "
             "of them"
         )
-    if spec.dtype == FOUR_BIT and (asked.device or "cpu") == "cpu":
-        raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
+    if spec.dtype == FOUR_BIT and (options.device or "cpu") == "cpu":
+        raise RequestError(f"model: dtype 4bit needs device cuda, got {options.device or 'cpu'}")
     rest = dataclasses.replace(spec, device=None)
     return dataclasses.replace(
-        asked, model=rest if rest.explicit_fields() else None, device=spec.device or asked.device
+        options,
+        model=rest if rest.explicit_fields() else None,
+        device=spec.device or options.device,
     )
 
 
-def _check_use(agent: type[Agent], asked: RunOptions) -> None:
+def _check_use(agent: type[Agent], options: RunOptions) -> None:
     """Raises RequestError for an option that does not apply to this agent."""
     name = name_of(agent)
-    if not agent.batched and (asked.num_envs or 1) != 1:
+    if not agent.batched and (options.num_envs or 1) != 1:
         raise RequestError(
-            f"{name} learns from one environment; num_envs must be 1, got {asked.num_envs}"
+            f"{name} learns from one environment; num_envs must be 1, got {options.num_envs}"
         )
     sources = agent.sources()
-    fits = asked.data is not None and "data" in sources
-    if asked.data is not None and not fits and "demonstrations" not in agent.uses:
+    fits = options.data is not None and "data" in sources
+    if options.data is not None and not fits and "demonstrations" not in agent.uses:
         refuse_data(agent)
-    if asked.passes is not None and not fits and sources != ("data",):
+    if options.passes is not None and not fits and sources != ("data",):
         raise RequestError(
             f"passes are counted over recorded data, but {name} was given none; give steps or "
             "episodes"
         )
-    if asked.episodes is not None and (sources == ("data",) or fits):
+    if options.episodes is not None and (sources == ("data",) or fits):
         raise RequestError(
             f"{name} plays no episodes when it learns from recorded data; give passes or steps"
         )
@@ -461,7 +463,7 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         "sampler",
         "replay_folder",
     ):
-        value = getattr(asked, part)
+        value = getattr(options, part)
         if value not in (None, "cpu") and part not in agent.uses:
             if isinstance(value, ModelSpec) and value.network is not None:
                 having = [each for each, kind in algorithms().items() if "model" in kind.uses]
@@ -470,79 +472,81 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
                 )
             got = value if isinstance(value, ModelSpec) else repr(value)
             raise RequestError(f"{name} has no use for {part}, got {got}"[:300])
-    if asked.reward_caution is not None and (
-        asked.reward_model is None or asked.reward_caution < 0.0
+    if options.reward_caution is not None and (
+        options.reward_model is None or options.reward_caution < 0.0
     ):
         raise RequestError(
             "reward_caution needs a reward_model and must be at least 0, got "
-            f"{asked.reward_caution:g}"
+            f"{options.reward_caution:g}"
         )
-    if asked.bonus_coef is not None and (asked.exploration_bonus is None or asked.bonus_coef < 0.0):
+    if options.bonus_coef is not None and (
+        options.exploration_bonus is None or options.bonus_coef < 0.0
+    ):
         raise RequestError(
             "bonus_coef needs an exploration_bonus and must be at least 0, got "
-            f"{asked.bonus_coef:g}"
+            f"{options.bonus_coef:g}"
         )
     for option in ("reward_model", "exploration_bonus"):
-        if getattr(asked, option) is not None:
-            _check_paid(agent, asked, sources, option)
+        if getattr(options, option) is not None:
+            _check_paid(agent, options, sources, option)
 
 
-def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
+def _check_stop(agent: type[Agent], options: RunOptions) -> None:
     """Raises RequestError if the run should stop on an evaluation but no evaluation is
     scheduled."""
-    if asked.stop_at_return is None:
+    if options.stop_at_return is None:
         return
     sources = agent.sources()
     if not agent.seeks_return or "model" in sources:
         raise RequestError(
             f"{name_of(agent)} is not evaluated during training, so stop_at_return has no effect"
         )
-    if asked.eval_every == 0:
+    if options.eval_every == 0:
         raise RequestError("stop_at_return needs evaluations during training; give eval_every")
 
 
-def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
+def _check_workers(agent: type[Agent], options: RunOptions) -> None:
     """Raises RequestError if several workers were requested for no environment or only one."""
-    if asked.workers in (None, 1):
+    if options.workers in (None, 1):
         return
     name, sources = name_of(agent), agent.sources()
     if (
         sources[0] != "environment"
         or "model" in sources
-        or (asked.data is not None and "data" in sources)
+        or (options.data is not None and "data" in sources)
     ):
         raise RequestError(
             f"{name} steps no environments during training here; workers must be 1, got"
-            f" {asked.workers}"
+            f" {options.workers}"
         )
     if not agent.batched:
         raise RequestError(
-            f"{name} learns from one environment; workers must be 1, got {asked.workers}"
+            f"{name} learns from one environment; workers must be 1, got {options.workers}"
         )
 
 
-def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
+def _check_pixels(agent: type[Agent], options: RunOptions) -> None:
     """Raises RequestError if preprocessing options have no effect on the agent, or its rewards
     cannot be clipped."""
     name, sources = name_of(agent), agent.sources()
-    if asked.read_masks is False and not agent.knows_env:
+    if options.read_masks is False and not agent.knows_env:
         raise RequestError(
             f"{name} reads the masks of the environment that it looks into; leave read_masks out"
         )
-    used = [option for option in PIXELS if getattr(asked, option)]
+    used = [option for option in PIXELS if getattr(options, option)]
     if not used:
         return
     if "model" in sources:
         raise RequestError(f"{name} plans with the environment's model, so {used[0]} has no effect")
-    plays = "environment" in sources and (asked.data is None or "data" not in sources)
+    plays = "environment" in sources and (options.data is None or "data" not in sources)
     for option in ("reward_clip", "episodic_life"):
-        if getattr(asked, option) and not plays:
+        if getattr(options, option) and not plays:
             raise RequestError(
                 f"{name} gets no rewards from an environment here, so {option} has no effect"
             )
-    if not asked.reward_clip:
+    if not options.reward_clip:
         return
-    if asked.reward_model is not None:
+    if options.reward_model is not None:
         raise RequestError(
             "reward_clip clips the environment's rewards, which a reward_model replaces"
         )
@@ -553,7 +557,7 @@ def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
 
 
 def _check_paid(
-    agent: type[Agent], asked: RunOptions, sources: tuple[str, ...], option: str
+    agent: type[Agent], options: RunOptions, sources: tuple[str, ...], option: str
 ) -> None:
     """Raises RequestError if a reward model or a bonus was given but would have no effect."""
     name = name_of(agent)
@@ -564,7 +568,7 @@ def _check_paid(
         )
     if "demonstrations" in agent.uses:
         raise RequestError(f"{name} learns its reward itself, so it has no use for {what}")
-    if asked.data is not None:
+    if options.data is not None:
         raise RequestError(
             f"{name} learns from recorded data here, whose rewards {what} does not"
             f" {'replace' if option == 'reward_model' else 'change'}; give only one of the two"

@@ -345,7 +345,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> RunSetup:
     )
 
 
-def _make_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agent:
+def _make_agent(request: Request, env: Adapted, parts: dict[str, Parts]) -> Agent:
     """The agent of a run, newly made.
 
     Raises:
@@ -354,13 +354,13 @@ def _make_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agen
     """
     kind, arguments = request.agent, (env, request.config, request.seed)
     try:
-        inspect.signature(kind).bind(*arguments, **given)
+        inspect.signature(kind).bind(*arguments, **parts)
     except TypeError as error:
         raise RequestError(
             f"{kind.__name__}.__init__ must take env, config and seed=0, as rlbook.Agent's does"
             f" ({error})"
         ) from None
-    agent = kind(*arguments, **given)
+    agent = kind(*arguments, **parts)
     check_initialised(agent)
     return agent
 
@@ -410,11 +410,11 @@ def _source_name(request: Request) -> str:
     return "model" if "model" in sources else sources[0]
 
 
-def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> RunSetup:
+def _planning(request: Request, env: Adapted, parts: dict[str, Parts]) -> RunSetup:
     from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
 
     model, where_from = planning_model(request)
-    agent = _make_agent(request, env, given)
+    agent = _make_agent(request, env, parts)
     if isinstance(agent, Planner):
         agent.check_model(model)
     return RunSetup(

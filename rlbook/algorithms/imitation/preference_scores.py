@@ -95,7 +95,7 @@ def step_scores(
     obs: Observations,
     action: Actions,
     next_obs: Observations,
-    over: NDArray[np.bool_],
+    done: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """The rewards [N] of N steps, and the standard deviation of the members' rewards [N].
 
@@ -106,18 +106,18 @@ def step_scores(
         network: the reward model's.
         obs, next_obs: [N, ...], as the agent sees them.
         action: [N] or [N, A], as the agent would choose them.
-        over: [N], whether the step ended its episode.
+        done: [N], whether the step ended its episode.
     """
     device = module_device(network)
     here, there = (as_tensors(value, device) for value in (obs, next_obs))
-    taken, ended = torch.from_numpy(action).to(device), torch.from_numpy(over).to(device)
+    taken, ended = torch.from_numpy(action).to(device), torch.from_numpy(done).to(device)
     members = members_of(network)
     found = torch.stack([member.step_rewards(here, taken, there, ended) for member in members])
     reward = as_array(found.mean(0)).astype(np.float64)
     if len(members) == 1:
         return reward, None
     spread = as_array(found.std(0)).astype(np.float64)
-    return reward, np.where(over, spread, np.nan) if members[0].at_the_end else spread
+    return reward, np.where(done, spread, np.nan) if members[0].at_the_end else spread
 
 
 def as_tensors(value: Observations, device: torch.device | str) -> Tensor | dict[str, Tensor]:

@@ -232,10 +232,10 @@ class RewardModel(Agent):
         return ordered_scores(self.network, data, rows, self.config.batch_size)
 
     def score_steps(
-        self, obs: Observations, action: Actions, next_obs: Observations, over: NDArray[np.bool_]
+        self, obs: Observations, action: Actions, next_obs: Observations, done: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """The rewards [N] of N steps, and their deviation over members; see `step_scores`."""
-        return step_scores(self.network, obs, action, next_obs, over)
+        return step_scores(self.network, obs, action, next_obs, done)
 
     def state_dict(self) -> State:
         return {

@@ -64,11 +64,11 @@ class SoftActionValues:
         return sample_categorical(values / self.temperature, rng.random(len(values)))
 
 
-def teacher_of(named: Agent | None, learner: Agent, value_temperature: float) -> Teacher:
+def teacher_of(teacher: Agent | None, learner: Agent, value_temperature: float) -> Teacher:
     """The teacher that the user named, never trained.
 
     Args:
-        named: the agent of a run or of a model's folder.
+        teacher: the agent of a run or of a model's folder.
         learner: the agent that is to become like it.
         value_temperature: τ, in reward units, where it has learned action values.
 
@@ -76,10 +76,10 @@ def teacher_of(named: Agent | None, learner: Agent, value_temperature: float) ->
         ValueError: there is none.
         RequestError: it has no probabilities, or sees or does something else.
     """
-    if named is None:
+    if teacher is None:
         raise ValueError("it needs a teacher (--teacher, teacher=…)")
-    network = getattr(named, "q", None)
+    network = getattr(teacher, "q", None)
     if not isinstance(network, nn.Module):
-        return reference_policy(named, learner, "teacher")
-    check_spaces(named, learner, "teacher")
+        return reference_policy(teacher, learner, "teacher")
+    check_spaces(teacher, learner, "teacher")
     return SoftActionValues(network, value_temperature)

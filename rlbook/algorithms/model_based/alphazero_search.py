@@ -34,7 +34,7 @@ from rlbook.seeding import rng_for, torch_generator
 
 
 def simulate(
-    found: SearchTree,
+    search_tree: SearchTree,
     world: World,
     choose: Callable[[int], int],
     estimate: Callable[[object, Any], tuple[list[float], float]],
@@ -43,22 +43,22 @@ def simulate(
     """One simulation: selection, expansion, evaluation, backup.
 
     Args:
-        found: the tree so far, with room for one more node, and the prior of its nodes.
+        search_tree: the tree so far, with room for one more node, and the prior of its nodes.
         world: where steps are taken.
         choose: from a node to one of its edges; see `puct_choice`.
         estimate: the network: from an observation and what is allowed there, [A], to P [A], which
             is 0 where not allowed, and V, in reward units.
         discount: what the next state's value counts for the side that moves: γ; against oneself -γ.
     """
-    num_actions = found.num_actions
-    node, length, ending, new = descend(found, world, choose)
-    if new and (ending != TERMINATED or found.mode == "open-loop"):
+    num_actions = search_tree.num_actions
+    node, length, ending, new = descend(search_tree, world, choose)
+    if new and (ending != TERMINATED or search_tree.mode == "open-loop"):
         first = node * num_actions
-        allowed = [1] * num_actions if masks_vary(found, world) else world.allowed
-        share, found.estimate[node] = estimate(world.obs, allowed)
-        found.prior[first : first + num_actions] = share
-    value = 0.0 if ending == TERMINATED else found.estimate[node]
-    found.back_up(value, length, discount)
+        allowed = [1] * num_actions if masks_vary(search_tree, world) else world.allowed
+        share, search_tree.estimate[node] = estimate(world.obs, allowed)
+        search_tree.prior[first : first + num_actions] = share
+    value = 0.0 if ending == TERMINATED else search_tree.estimate[node]
+    search_tree.back_up(value, length, discount)
 
 
 class NetworkSearchAgent(SearchAgent):
@@ -108,18 +108,18 @@ class NetworkSearchAgent(SearchAgent):
         return int(self.rng.choice(self._num_actions, p=chances))
 
     def grow(
-        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+        self, tree: SearchTree, observation: object, simulations: int, rng: np.random.Generator
     ) -> None:
         """Adds simulations to a root, in place."""
         self._world.begin(observation, rng)
         prior = self.expect(observation, self._world.root_mask)[0]
         if self._noise is not None:
             prior = mix_noise(prior, self._noise, self.config.noise_fraction)
-        found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
-        found.estimate = [0.0] * len(found.tree.key)
-        choose = puct_choice(found, self._world, self.config.c)
+        tree.prior = prior + [0.0] * (len(tree.tree.count) - len(prior))
+        tree.estimate = [0.0] * len(tree.tree.key)
+        choose = puct_choice(tree, self._world, self.config.c)
         for _ in range(simulations):
-            simulate(found, self._world, choose, self.expect, self.discount)
+            simulate(tree, self._world, choose, self.expect, self.discount)
 
     def expect(
         self, observation: object, allowed: ArrayLike | None = None

@@ -109,7 +109,7 @@ class TableModel:
         """
         return 0 if mode == "open-loop" else 2 * self._state_of(observation) + ending
 
-    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+    def prepare(self, search_tree: SearchTree, rng: np.random.Generator) -> None:
         """Does nothing: the observation is the state."""
 
     def has_drawn(self) -> bool:

@@ -60,38 +60,38 @@ def codec_of(env: VectorEnv) -> Codec | None:
     return getattr(env.unwrapped, "codec", None)
 
 
-def reference_policy(named: Agent, learner: Agent, role: str = "reference") -> Policy:
+def reference_policy(reference: Agent, learner: Agent, role: str = "reference") -> Policy:
     """The policy of a named reference, never trained; arguments and errors are `named_policy`'s."""
-    policy = named_policy(named, learner, role)
+    policy = named_policy(reference, learner, role)
     frozen = not any(parameter.requires_grad for parameter in policy.parameters())
     return policy if frozen else policy.frozen_copy()
 
 
-def named_policy(named: Agent, learner: Agent, role: str) -> Policy:
+def named_policy(agent: Agent, learner: Agent, role: str) -> Policy:
     """The policy of an agent that the user named for another one.
 
     Args:
-        named: what the user named: the agent of a run, or a `FrozenPolicy`.
+        agent: what the user named: the agent of a run, or a `FrozenPolicy`.
         learner: the agent that it was named for.
         role: what messages call it.
 
     Raises:
         RequestError: it has no policy network, or one for other observations, actions or tokens.
     """
-    policy = getattr(named, "policy", None)
+    policy = getattr(agent, "policy", None)
     if not isinstance(policy, Policy):
         wanted = f"{role} must be a run of an agent with a policy network"
-        raise RequestError(f"{wanted}, got one of {type(named).__name__}")
-    theirs, ours = tokens_of(named), tokens_of(learner)
+        raise RequestError(f"{wanted}, got one of {type(agent).__name__}")
+    theirs, ours = tokens_of(agent), tokens_of(learner)
     if theirs is None or ours is None:
-        check_spaces(named, learner, role)
+        check_spaces(agent, learner, role)
     if theirs != ours:  # named first: other tokens make other spaces
         raise RequestError(
             f"the {role} must have the agent's tokenizer, and has another one; name the same model"
             " or tokenizer for both (--model or --env.tokenizer, model=… or"
             " env_kwargs={'tokenizer': …})"
         )
-    check_spaces(named, learner, role)
+    check_spaces(agent, learner, role)
     return policy
 
 
@@ -101,10 +101,10 @@ def tokens_of(agent: Agent) -> str | None:
     return None if codec is None else codec.backend.to_str()
 
 
-def check_spaces(named: Agent, learner: Agent, role: str) -> None:
+def check_spaces(named_agent: Agent, learner: Agent, role: str) -> None:
     """Raises RequestError unless both see the same observations and take the same actions."""
     for what in ("observation_space", "action_space"):
-        ours, theirs = (getattr(agent.adaptation, what, None) for agent in (learner, named))
+        ours, theirs = (getattr(agent.adaptation, what, None) for agent in (learner, named_agent))
         if length_free_space(ours) != length_free_space(theirs):
             found = f"its {what.replace('_', ' ')} is {str(theirs)[:80]}"
             wanted = f"the agent's {str(ours)[:80]}"

@@ -121,7 +121,7 @@ class SemiGradientAgent(LinearAgent):
         self.traces[:] = 0.0
 
     def update(
-        self, features: NDArray, column: int, reward: float, next_value: float, over: bool
+        self, features: NDArray, column: int, reward: float, next_value: float, done: bool
     ) -> float | None:
         """Learns from a step.
 
@@ -130,7 +130,7 @@ class SemiGradientAgent(LinearAgent):
             column: 0, or the action.
             reward: in reward units.
             next_value: what follows is worth, undiscounted; 0 where the episode terminated.
-            over: whether the episode ends here.
+            done: whether the episode ends here.
 
         Returns:
             |δ| in reward units, of several updates the mean; None where none was made.
@@ -144,14 +144,14 @@ class SemiGradientAgent(LinearAgent):
                 column,
                 reward + config.gamma * next_value,
                 self.step_size,
-                decay=0.0 if over else config.gamma * config.trace_decay,
+                decay=0.0 if done else config.gamma * config.trace_decay,
                 replacing=config.traces == REPLACING,
             )
         self.window.append((features, column, reward))
-        if not over and len(self.window) < self.config.n:
+        if not done and len(self.window) < self.config.n:
             return None
         targets = self._returns(next_value)
-        learned = self.window if over else self.window[:1]
+        learned = self.window if done else self.window[:1]
         sizes = [
             semi_gradient_update(self.weights[:, column], features, target, self.step_size)
             for (features, column, _), target in zip(learned, targets, strict=False)

@@ -186,12 +186,12 @@ def has_properties(*wanted: tuple[bool, str]) -> Judge:
     return judge
 
 
-def find_difference(answer: object, wanted: object) -> str:
+def find_difference(answer: object, expected: object) -> str:
     """How an answer differs from the solution's; empty if it does not."""
     if answer is None:
         return "nothing is returned"
     try:
-        found, exact = (np.asarray(item, dtype=np.float64) for item in (answer, wanted))
+        found, exact = (np.asarray(item, dtype=np.float64) for item in (answer, expected))
     except (TypeError, ValueError, OverflowError):
         return "the answer is not a numeric array of the right shape"
     if found.shape != exact.shape:
@@ -240,12 +240,12 @@ def _format_numbers(numbers: np.ndarray) -> str:
 
 
 def reaches(
-    wanted: float, best: float, what: str, outcome: Callable[[Case, np.ndarray], float]
+    target: float, best: float, what: str, outcome: Callable[[Case, np.ndarray], float]
 ) -> Judge:
     """Judges the share of runs that reach a result.
 
     Args:
-        wanted: what a run must reach.
+        target: what a run must reach.
         best: what is possible.
         what: the name of the number.
         outcome: a case and a run's answer → the number.
@@ -257,11 +257,11 @@ def reaches(
             outcome(case, np.asarray(answer, dtype=np.float64))
             for case, answer in zip(cases, answers, strict=True)
         ]
-        good = sum(number >= wanted for number in found)
+        good = sum(number >= target for number in found)
         numbers = ", ".join(f"{number:.2f}" for number in found)
         return Score(
             good / len(found),
-            f"{good} of {len(found)} runs reach {what} {wanted:g}: {numbers} (the best is {best:g})",
+            f"{good} of {len(found)} runs reach {what} {target:g}: {numbers} (the best is {best:g})",
         )
 
     return judge

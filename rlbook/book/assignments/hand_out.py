@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from rlbook.book.assignments.assignment import Assignment
 
 
-def student_files(asked: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
+def student_files(assignments: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
     """File name → text: a starter and a page for each assignment. The seed chooses the bug to
     find."""
     files: dict[str, str] = {}
-    for item in asked:
+    for item in assignments:
         files |= {f"{item.name}.py": item.starter(seed), f"{item.name}.md": page(item)}
     return files
 
 
-def key_files(asked: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
+def key_files(assignments: Sequence[Assignment], seed: int = 0) -> dict[str, str]:
     """File name → text: a solution and the hidden cases for each assignment."""
     files: dict[str, str] = {}
-    for item in asked:
+    for item in assignments:
         files |= {f"{item.name}.py": item.solution, f"{item.name}-key.md": key_page(item, seed)}
     return files
 

@@ -141,10 +141,10 @@ def _program() -> str:
 
 
 def _run(
-    text: str, asked: list[RubricLine], cases: list[list[Case]], seconds: float, isolate: bool
+    text: str, lines: list[RubricLine], cases: list[list[Case]], seconds: float, isolate: bool
 ) -> list[Any]:
     """The reports of the probes of some criteria, from one process."""
-    given = [(criterion.probe, drawn) for criterion, drawn in zip(asked, cases, strict=True)]
+    given = [(criterion.probe, drawn) for criterion, drawn in zip(lines, cases, strict=True)]
     token = secrets.token_hex(16)
     outcome = run_program(
         _program(),
@@ -156,6 +156,6 @@ def _run(
     )
     line, complaint = last_line(outcome, seconds)
     told = line.get("told") if isinstance(line, dict) and line.get("token") == token else None
-    if isinstance(told, list) and len(told) == len(asked):
+    if isinstance(told, list) and len(told) == len(lines):
         return told
-    return [{"error": complaint}] * len(asked)
+    return [{"error": complaint}] * len(lines)

@@ -79,13 +79,13 @@ def select_weeks(text: str | None) -> list[Week]:
 
 
 def start(
-    folder: Path, asked: Sequence[Week], more: Mapping[str, str] | None = None
+    folder: Path, weeks: Sequence[Week], more: Mapping[str, str] | None = None
 ) -> tuple[list[Path], list[Path]]:
     """Writes the exercise files of some weeks. Existing files are not changed.
 
     Args:
         folder: where to.
-        asked: the weeks.
+        weeks: the weeks.
         more: further files, name → text.
 
     Returns:
@@ -94,7 +94,7 @@ def start(
     Raises:
         RequestError: the folder cannot be made or written to.
     """
-    files = {f"{name}.py": starter(find_exercise(name)) for week in asked for name in week.write}
+    files = {f"{name}.py": starter(find_exercise(name)) for week in weeks for name in week.write}
     return write_files(folder, files | dict(more or {}))
 
 

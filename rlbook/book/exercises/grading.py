@@ -181,7 +181,7 @@ def deadline(text: str) -> datetime:
 
 def grade(
     folder: Path,
-    asked: Sequence[Week],
+    weeks: Sequence[Week],
     *,
     due: datetime | None = None,
     jobs: int = 1,
@@ -196,7 +196,7 @@ def grade(
 
     Args:
         folder: of a folder for each student, or of one student's files.
-        asked: the weeks whose exercises count.
+        weeks: the weeks whose exercises count.
         due: a file that was changed later is late.
         jobs: answers that run at the same time.
         seconds: of the processor that an answer may take.
@@ -235,7 +235,7 @@ def grade(
     handed = {folder.resolve().name: submitted_files(folder)} if alone else students(folder)
     for student, files in handed.items():
         marks[student] = []
-        found, broken = _collect(student, folder, files, asked, due)
+        found, broken = _collect(student, folder, files, weeks, due)
         whole, unread[student] = _collect_assignments(student, folder, files, assigned, due, broken)
         for mark, text in found:
             if text is not None:
@@ -306,7 +306,7 @@ def _collect_assignments(
 
 
 def _collect(
-    student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
+    student: str, folder: Path, files: Sequence[Path], weeks: Sequence[Week], due: datetime | None
 ) -> tuple[list[tuple[Mark, str | None]], dict[Path, str]]:
     """For each exercise its mark, and the text of the answer if there is one to run; and a sentence
     for each other file that is not Python."""
@@ -334,7 +334,7 @@ def _collect(
                 printable(f"{path.name} defines no function {path.stem!r}{close}"),
             )
     found: list[tuple[Mark, str | None]] = []
-    for week in asked:
+    for week in weeks:
         for name in week.write:
             mark = Mark(
                 printable(student), week.number, name, "", MISSING, 0, "not handed in", False
@@ -380,15 +380,15 @@ def mistakes(rows: Sequence[MarkRow]) -> list[tuple[str, str, int]]:
 
 
 def as_csv(
-    rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment] = ()
+    rows: Sequence[MarkRow], weeks: Sequence[Week], assigned: Sequence[Assignment] = ()
 ) -> str:
     """One line per student: a column for each exercise, each week's points, each assignment's
     points, and the total."""
-    exercises = [name for week in asked for name in week.write]
+    exercises = [name for week in weeks for name in week.write]
     head = [
         "student",
         *exercises,
-        *(f"week {week.number}" for week in asked),
+        *(f"week {week.number}" for week in weeks),
         *(item.name for item in assigned),
         "points",
         "of",
@@ -400,7 +400,7 @@ def as_csv(
         [
             row.student,
             *(mark.points for mark in row.marks if not mark.assignment),
-            *(row.points(week.number) for week in asked),
+            *(row.points(week.number) for week in weeks),
             *(row.points_of(item.name) for item in assigned),
             row.points(),
             row.total,

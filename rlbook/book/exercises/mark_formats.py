@@ -47,7 +47,7 @@ def as_gradescope(row: MarkRow) -> str:
 
 def as_nbgrader(
     rows: Sequence[MarkRow],
-    asked: Sequence[Week],
+    weeks: Sequence[Week],
     assigned: Sequence[Assignment],
     due: datetime | None,
 ) -> str:
@@ -59,7 +59,7 @@ def as_nbgrader(
     lines: list[list[object]] = []
     for row in rows:
         parts = [
-            (f"week-{week.number}", row.points(week.number), len(week.write)) for week in asked
+            (f"week-{week.number}", row.points(week.number), len(week.write)) for week in weeks
         ]
         parts += [(item.name, row.points_of(item.name), item.points) for item in assigned]
         lines += [

@@ -87,36 +87,36 @@ def growth(found: BanditRegret) -> dict[str, float]:
     }
 
 
-def measurements(found: BanditRegret) -> dict[str, float]:
+def measurements(result: BanditRegret) -> dict[str, float]:
     """The mean regret at the end, its growth, and the two bounds."""
     return (
         {
-            f"{name}: regret after {found.times[-1]:,} pulls": float(regret[:, -1].mean())
-            for name, regret in found.regret.items()
+            f"{name}: regret after {result.times[-1]:,} pulls": float(regret[:, -1].mean())
+            for name, regret in result.regret.items()
         }
-        | {f"{name}: growth per ln t": value for name, value in growth(found).items()}
-        | {"least growth per ln t": found.lower_rate, "bound of UCB": float(found.ucb_bound[-1])}
+        | {f"{name}: growth per ln t": value for name, value in growth(result).items()}
+        | {"least growth per ln t": result.lower_rate, "bound of UCB": float(result.ucb_bound[-1])}
     )
 
 
-def draw(found: BanditRegret) -> Figure:
+def draw(result: BanditRegret) -> Figure:
     """Mean regret over the logarithm of time, with its middle 80 % as a band."""
     from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
     figure, axes = labelled_figure(6.6, 4.2, "pulls", "regret, in reward units")
-    for place, (name, regret) in enumerate(found.regret.items()):
+    for place, (name, regret) in enumerate(result.regret.items()):
         colour = curve_colour(place)
-        axes.plot(found.times, regret.mean(axis=0), color=colour, label=name)
+        axes.plot(result.times, regret.mean(axis=0), color=colour, label=name)
         axes.fill_between(
-            found.times, *np.quantile(regret, (0.1, 0.9), axis=0), color=colour, alpha=0.15, lw=0
+            result.times, *np.quantile(regret, (0.1, 0.9), axis=0), color=colour, alpha=0.15, lw=0
         )
-    late = found.times >= 100
-    slope = found.lower_rate * np.log(found.times[late] / 100)
-    axes.plot(found.times[late], slope, "--", color="0.4", label="least growth, Lai and Robbins")
+    late = result.times >= 100
+    slope = result.lower_rate * np.log(result.times[late] / 100)
+    axes.plot(result.times[late], slope, "--", color="0.4", label="least growth, Lai and Robbins")
     axes.set(
         xscale="log",
-        xlim=(1, found.times[-1]),
-        ylim=(0, 1.1 * max(regret[:, -1].mean() for regret in found.regret.values())),
+        xlim=(1, result.times[-1]),
+        ylim=(0, 1.1 * max(regret[:, -1].mean() for regret in result.regret.values())),
     )
     legend(axes, "upper left")
     return figure

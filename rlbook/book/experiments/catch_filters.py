@@ -88,15 +88,15 @@ def moments(q: NDArray[np.float32]) -> list[int]:
     return [states[row] for row in MOMENTS]
 
 
-def measurements(found: CatchFilters) -> dict[str, float]:
+def measurements(result: CatchFilters) -> dict[str, float]:
     """Means over the seeds."""
     return {
-        "mean error of the best action's value": float(found.error.mean()),
-        "share of the states with an optimal greedy action": float(found.right.mean()),
+        "mean error of the best action's value": float(result.error.mean()),
+        "share of the states with an optimal greedy action": float(result.right.mean()),
     }
 
 
-def draw(found: CatchFilters) -> Figure:
+def draw(result: CatchFilters) -> Figure:
     """A column for each moment: the frame, the two filters, and the values as bars."""
     from rlbook.book.figures.axes import curve_colour
     from rlbook.plots.figure import is_narrow, new_figure, plain_axes, words
@@ -104,20 +104,20 @@ def draw(found: CatchFilters) -> Figure:
     figure = new_figure(6.4, 6.4, narrow_height=5.6)
     grid = figure.subplots(4, len(MOMENTS), gridspec_kw={"height_ratios": (10, 5, 5, 6)})
     names = ("the frame", "one filter", "another one")
-    largest = found.maps.max(axis=(0, 2, 3))
+    largest = result.maps.max(axis=(0, 2, 3))
     for column, row in enumerate(MOMENTS):
-        pictures = (found.frames[column], *found.maps[column])
+        pictures = (result.frames[column], *result.maps[column])
         for axes, picture, top in zip(grid[:3, column], pictures, (255, *largest), strict=True):
             axes.imshow(picture, cmap="Greys_r", vmin=0, vmax=max(float(top), 1e-9))
             axes.set(xticks=[], yticks=[])
         title = f"{row} steps" if is_narrow() else f"after {row} steps"
         grid[0, column].set_title(title, fontsize=9, **words())
         bars = plain_axes(grid[3, column])
-        bars.bar(ACTIONS, found.values[column], color=curve_colour(0))
+        bars.bar(ACTIONS, result.values[column], color=curve_colour(0))
         bars.axhline(GAMMA ** (STEPS - 1 - row), color="0.5", linestyle="--", linewidth=1.2)
         if is_narrow():
             bars.tick_params(axis="x", rotation=90)
-        bars.set_ylim(min(-1.1, found.values.min()), max(1.3, found.values.max()))
+        bars.set_ylim(min(-1.1, result.values.min()), max(1.3, result.values.max()))
     for axes, name in zip(grid[:, 0], (*names, "Q (reward units)"), strict=True):
         axes.set_ylabel(name, fontsize=9, **words())
     return figure

@@ -206,38 +206,38 @@ def estimate_errors(
     return AdvantageErrors(float(np.sqrt((error**2).mean())), bias, steps)
 
 
-def measurements(found: dict[str, AdvantageErrors]) -> dict[str, float]:
+def measurements(result: dict[str, AdvantageErrors]) -> dict[str, float]:
     """Error, bias and cost of each kind."""
     return {
         f"{name}: {what}": getattr(each, what)
-        for name, each in found.items()
+        for name, each in result.items()
         for what in ("error", "bias", "steps")
     }
 
 
-def draw(found: dict[str, AdvantageErrors]) -> Figure:
+def draw(result: dict[str, AdvantageErrors]) -> Figure:
     """Error and bias by kind, and the steps that they cost."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
-    figure = new_figure(7.5, 0.8 + 0.4 * len(found))
-    axes, rows = figure.subplots(), np.arange(len(found))
+    figure = new_figure(7.5, 0.8 + 0.4 * len(result))
+    axes, rows = figure.subplots(), np.arange(len(result))
     label_axes(axes, "distance from the exact advantage (reward units)", "")
     axes.barh(
         rows - 0.18,
-        [each.error for each in found.values()],
+        [each.error for each in result.values()],
         0.34,
         color=curve_colour(0),
         label="error",
     )
     axes.barh(
         rows + 0.18,
-        [each.bias for each in found.values()],
+        [each.bias for each in result.values()],
         0.34,
         color=curve_colour(1),
         label="of that, bias",
     )
-    axes.set_yticks(rows, [f"{name} ({each.steps:.0f} steps)" for name, each in found.items()])
+    axes.set_yticks(rows, [f"{name} ({each.steps:.0f} steps)" for name, each in result.items()])
     axes.invert_yaxis()
     legend(axes, "lower right")
     return figure

@@ -54,12 +54,16 @@ class Network(nn.Module):
             bound = 64**-0.5 if weights.dim() == 1 else weights.shape[1] ** -0.5
             nn.init.uniform_(weights, -bound, bound, generator=generator)
 
-    def forward(self, x: Tensor, kept: float = 1.0) -> Tensor:
+    def forward(self, x: Tensor, keep_probability: float = 1.0) -> Tensor:
         """Images [B, 64] → logits [B, 10]."""
         for layer in list(self.layers)[:-1]:
             x = torch.relu(layer(x))
-            if kept < 1.0:
-                x = x * (torch.rand(x.shape, generator=self.generator) < kept) / kept
+            if keep_probability < 1.0:
+                x = (
+                    x
+                    * (torch.rand(x.shape, generator=self.generator) < keep_probability)
+                    / keep_probability
+                )
         return self.layers[-1](x)
 
 
@@ -83,7 +87,7 @@ def train_network(
     seed: int,
     *,
     teacher: Network | None = None,
-    kept: float = 1.0,
+    keep_probability: float = 1.0,
 ) -> Network:
     """Trains a network on images and digits, and on a teacher's outputs if there is one."""
     rng = rng_for(seed, "initialisation")
@@ -91,7 +95,7 @@ def train_network(
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     for _ in range(EPOCHS):
         for rows in torch.from_numpy(rng.permutation(len(x))).split(BATCH):
-            logits = network(x[rows], kept)
+            logits = network(x[rows], keep_probability)
             loss = negative_log_likelihood_loss(
                 logits.log_softmax(-1).gather(1, y[rows, None])[:, 0]
             )
@@ -114,7 +118,7 @@ def run(seeds: int = 3, first: int = 0) -> Digits:
     missing: dict[str, list[float]] = {}
     for seed in range(first, first + seeds):
         x, y, test_x, test_y = images(seed)
-        teacher, others = train_network(TEACHER, x, y, seed, kept=KEPT), y != MISSING
+        teacher, others = train_network(TEACHER, x, y, seed, keep_probability=KEPT), y != MISSING
         networks = {
             "teacher": teacher,
             "alone": train_network(STUDENT, x, y, seed),
@@ -134,11 +138,11 @@ def run(seeds: int = 3, first: int = 0) -> Digits:
     )
 
 
-def measurements(found: Digits) -> dict[str, float]:
+def measurements(result: Digits) -> dict[str, float]:
     """Means over the seeds."""
-    all_images = {name: float(each.mean()) for name, each in found.right.items()}
+    all_images = {name: float(each.mean()) for name, each in result.right.items()}
     return all_images | {
-        f"{name}, of the threes": float(found.missing[name].mean())
-        for name in found.missing
+        f"{name}, of the threes": float(result.missing[name].mean())
+        for name in result.missing
         if "without" in name
     }

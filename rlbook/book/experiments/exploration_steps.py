@@ -90,34 +90,34 @@ def steps_to_treasure(size: int, seed: int, limit: int, more: dict[str, Any]) ->
     return float(env.first)
 
 
-def measurements(found: ExplorationSteps) -> dict[str, float]:
+def measurements(result: ExplorationSteps) -> dict[str, float]:
     """Medians over the seeds; infinite if half of them did not find it."""
     return {
         f"{name}, {size} rows: steps to the first treasure": float(np.median(steps[:, column]))
-        for name, steps in found.steps.items()
-        for column, size in enumerate(found.sizes)
+        for name, steps in result.steps.items()
+        for column, size in enumerate(result.sizes)
         if np.isfinite(np.median(steps[:, column]))
     } | {
         f"{name}, {size} rows: seeds that found it": float(np.isfinite(steps[:, column]).sum())
-        for name, steps in found.steps.items()
-        for column, size in enumerate(found.sizes)
+        for name, steps in result.steps.items()
+        for column, size in enumerate(result.sizes)
     }
 
 
-def draw(found: ExplorationSteps) -> Figure:
+def draw(result: ExplorationSteps) -> Figure:
     """Steps over the size, a point for each seed that found it, and a line through the medians."""
     from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
     figure, axes = labelled_figure(6.4, 4.0, "rows of the sea", "steps to the first treasure")
-    for place, (name, steps) in enumerate(found.steps.items()):
+    for place, (name, steps) in enumerate(result.steps.items()):
         colour, middle = curve_colour(place), np.median(steps, axis=0)
         there = np.isfinite(middle)
-        axes.plot(found.sizes[there], middle[there], color=colour, label=name)
-        aside = found.sizes + 0.15 * (place - 1)  # points of different learners beside each other
+        axes.plot(result.sizes[there], middle[there], color=colour, label=name)
+        aside = result.sizes + 0.15 * (place - 1)  # points of different learners beside each other
         for row in steps:
             axes.plot(aside, np.where(np.isfinite(row), row, np.nan), ".", color=colour)
-    chance = found.sizes * 2.0**found.sizes
-    axes.plot(found.sizes, chance, color="0.5", linestyle="--", label="random actions: n 2ⁿ")
-    axes.set(yscale="log", xticks=found.sizes, xticklabels=[str(size) for size in found.sizes])
+    chance = result.sizes * 2.0**result.sizes
+    axes.plot(result.sizes, chance, color="0.5", linestyle="--", label="random actions: n 2ⁿ")
+    axes.set(yscale="log", xticks=result.sizes, xticklabels=[str(size) for size in result.sizes])
     legend(axes, "lower right")
     return figure

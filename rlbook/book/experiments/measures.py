@@ -69,34 +69,34 @@ def run() -> Measures:
     )
 
 
-def measurements(found: Measures) -> dict[str, float]:
+def measurements(result: Measures) -> dict[str, float]:
     """The areas under the judges' ROC curves, and average precision computed in three ways."""
-    areas = {f"ROC AUC, {name}": one.measures["ROC AUC"] for name, one in found.judges.items()}
+    areas = {f"ROC AUC, {name}": one.measures["ROC AUC"] for name, one in result.judges.items()}
     precisions = {
         f"average precision, {name}": one.measures["average precision"]
-        for name, one in found.judges.items()
+        for name, one in result.judges.items()
     }
-    boxes = {f"AP of boxes, {name}": value for name, value in found.precisions.items()}
+    boxes = {f"AP of boxes, {name}": value for name, value in result.precisions.items()}
     return {name: round(value, 6) for name, value in (areas | precisions | boxes).items()} | {
-        "IoU": round(found.overlap, 6)
+        "IoU": round(result.overlap, 6)
     }
 
 
-def draw(found: Measures) -> Figure:
+def draw(result: Measures) -> Figure:
     """Six panels."""
     figure = new_figure(10.5, 6.4)
     panels = figure.subplots(2, 3).ravel()
-    _draw_confusion(panels[0], found.classes)
-    _draw_curves(panels[1], found, "roc")
-    _draw_curves(panels[2], found, "precision_recall")
-    _draw_boxes(panels[3], found.overlap)
-    _draw_envelope(panels[4], found.precisions["area"])
+    _draw_confusion(panels[0], result.classes)
+    _draw_curves(panels[1], result, "roc")
+    _draw_curves(panels[2], result, "precision_recall")
+    _draw_boxes(panels[3], result.overlap)
+    _draw_envelope(panels[4], result.precisions["area"])
     _draw_perplexity(panels[5])
     return figure
 
 
-def _draw_confusion(axes: Axes, found: ClassMeasures) -> None:
-    counts, names = found.confusion, list(map(str, found.classes))
+def _draw_confusion(axes: Axes, measures: ClassMeasures) -> None:
+    counts, names = measures.confusion, list(map(str, measures.classes))
     shares = counts / counts.sum(1, keepdims=True)
     for (row, column), count in np.ndenumerate(counts):
         colour = ramp(float(shares[row, column]))
@@ -112,7 +112,9 @@ def _draw_confusion(axes: Axes, found: ClassMeasures) -> None:
     axes.spines[:].set_visible(False)
     axes.set_xlabel("said", **words(size=10))
     axes.set_ylabel("true", **words(size=10))
-    axes.set_title(f"confusion matrix, {found.overall_accuracy:.2f} right", **words(size=11, pad=8))
+    axes.set_title(
+        f"confusion matrix, {measures.overall_accuracy:.2f} right", **words(size=11, pad=8)
+    )
 
 
 def _draw_curves(axes: Axes, found: Measures, curve: str) -> None:

@@ -82,16 +82,16 @@ def run() -> ModeCovering:
     )
 
 
-def measurements(found: ModeCovering) -> dict[str, float]:
+def measurements(result: ModeCovering) -> dict[str, float]:
     """Mean and deviation of each student, and its remaining divergence."""
     return {
         f"{kind}, {name}": round(value, 6)
-        for kind, student in found.students.items()
+        for kind, student in result.students.items()
         for name, value in student._asdict().items()
     }
 
 
-def draw(found: ModeCovering) -> Figure:
+def draw(result: ModeCovering) -> Figure:
     """The densities."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
@@ -102,9 +102,9 @@ def draw(found: ModeCovering) -> Figure:
         float(GRID[1] - GRID[0]),
     )
     axes.fill_between(
-        GRID.numpy(), found.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher"
+        GRID.numpy(), result.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher"
     )
-    for place, (kind, student) in enumerate(found.students.items()):
+    for place, (kind, student) in enumerate(result.students.items()):
         density = normal_logits(student.mean, student.deviation).softmax(-1) / step
         style = "--" if kind == "jsd" else "-"  # it lies upon the reverse KL's curve
         axes.plot(

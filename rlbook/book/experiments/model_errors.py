@@ -102,30 +102,30 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
     return errors, one_step_errors(model, rows, rows.action)["one_step_error"]
 
 
-def measurements(found: ModelErrors) -> dict[str, float]:
+def measurements(result: ModelErrors) -> dict[str, float]:
     """Medians over the seeds."""
-    middle = np.median(found.errors, axis=0)
+    middle = np.median(result.errors, axis=0)
     return {
         f"{amount} steps of data, {horizon} steps ahead": float(middle[row, column])
-        for row, amount in enumerate(found.amounts)
-        for column, horizon in enumerate(found.horizons)
+        for row, amount in enumerate(result.amounts)
+        for column, horizon in enumerate(result.horizons)
         if horizon in (1, 16, 64)
     }
 
 
-def draw(found: ModelErrors) -> Figure:
+def draw(result: ModelErrors) -> Figure:
     """The errors over the horizon, on logarithmic axes: a line for each amount of data."""
     figure, axes = labelled_figure(
         6.4, 4.0, "steps predicted in a row", "error of the last state, in standard deviations"
     )
-    for place, amount in enumerate(found.amounts):
-        errors, colour = found.errors[:, place], curve_colour(place)
+    for place, amount in enumerate(result.amounts):
+        errors, colour = result.errors[:, place], curve_colour(place)
         label = f"{amount} steps of data"
-        draw_median(axes, found.horizons, errors, colour, label, marker="o", markersize=4)
+        draw_median(axes, result.horizons, errors, colour, label, marker="o", markersize=4)
     axes.axhline(1.0, color="0.5", linestyle="--", linewidth=1.2)
     axes.set_xscale("log", base=2)
     axes.set(
-        yscale="log", xticks=found.horizons, xticklabels=[str(each) for each in found.horizons]
+        yscale="log", xticks=result.horizons, xticklabels=[str(each) for each in result.horizons]
     )
     legend(axes, "lower right")
     return figure

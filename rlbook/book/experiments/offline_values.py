@@ -113,21 +113,21 @@ def _trace_run(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Arr
     )
 
 
-def measurements(found: OfflineValueCurves) -> dict[str, float]:
+def measurements(result: OfflineValueCurves) -> dict[str, float]:
     """Medians over the seeds, after the last minibatch."""
     numbers = {}
     for name, title in ALGORITHMS.items():
         numbers[f"{title}: claimed value of the start"] = float(
-            np.median(found.claimed[name][:, -1])
+            np.median(result.claimed[name][:, -1])
         )
-        numbers[f"{title}: exact value of its greedy policy"] = float(np.median(found.exact[name]))
+        numbers[f"{title}: exact value of its greedy policy"] = float(np.median(result.exact[name]))
         numbers[f"{title}: share of greedy actions that nobody tried"] = float(
-            np.median(found.untried[name][:, -1])
+            np.median(result.untried[name][:, -1])
         )
     return numbers | {"the best possible value": BEST}
 
 
-def draw(found: OfflineValueCurves) -> Figure:
+def draw(result: OfflineValueCurves) -> Figure:
     """The learned values, and how often the greedy action is an untried one."""
     from rlbook.book.figures.axes import curve_colour, draw_median, label_axes, legend
     from rlbook.plots.figure import new_figure
@@ -139,9 +139,9 @@ def draw(found: OfflineValueCurves) -> Figure:
     values.axhline(
         BEST, color=curve_colour(2), linestyle="--", linewidth=1.2, label="the best possible value"
     )
-    for axes, curves in ((values, found.claimed), (shares, found.untried)):
+    for axes, curves in ((values, result.claimed), (shares, result.untried)):
         for place, (name, title) in enumerate(ALGORITHMS.items()):
-            draw_median(axes, found.minibatch, curves[name], curve_colour(place), title)
+            draw_median(axes, result.minibatch, curves[name], curve_colour(place), title)
     shares.set_ylim(0, 1)
     values.set_ylim(top=2.5)  # room for the legend
     legend(values, "upper right")

@@ -148,24 +148,24 @@ def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
     return np.array(run.episode_lengths[:episodes], dtype=np.float64)
 
 
-def measurements(found: ShapingComparison) -> dict[str, float]:
+def measurements(result: ShapingComparison) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {
-        "steps of the shortest path": float(found.shortest),
-        "largest distance of Q' + Φ from Q": found.distance,
+        "steps of the shortest path": float(result.shortest),
+        "largest distance of Q' + Φ from Q": result.distance,
     }
     for name in NAMES[1:]:
-        numbers[f"{name}: states whose best actions change"] = float(found.changed[name])
+        numbers[f"{name}: states whose best actions change"] = float(result.changed[name])
     for name in NAMES:
         numbers[f"{name}: steps of the first ten episodes"] = float(
-            found.steps[name][:, :10].mean()
+            result.steps[name][:, :10].mean()
         )
-        numbers[f"{name}: of the last ten"] = float(found.steps[name][:, -10:].mean())
-        numbers[f"{name}: states from which its best policy arrives"] = found.arriving[name]
+        numbers[f"{name}: of the last ten"] = float(result.steps[name][:, -10:].mean())
+        numbers[f"{name}: states from which its best policy arrives"] = result.arriving[name]
     return numbers
 
 
-def draw(found: ShapingComparison) -> Figure:
+def draw(result: ShapingComparison) -> Figure:
     """The episode length during learning, a moving mean over ten, and the number of states from
     which the optimal policy of each reward arrives."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
@@ -176,10 +176,10 @@ def draw(found: ShapingComparison) -> Figure:
     label_axes(learning, "episodes", "steps of an episode")
     label_axes(arriving, "share of the states from which\nits best policy arrives", "")
     for place, name in enumerate(NAMES):
-        smooth = np.convolve(found.steps[name].mean(axis=0), np.full(10, 0.1), "valid")
+        smooth = np.convolve(result.steps[name].mean(axis=0), np.full(10, 0.1), "valid")
         learning.plot(np.arange(len(smooth)) + 10, smooth, color=curve_colour(place), label=name)
-        arriving.barh([place], [found.arriving[name]], color=curve_colour(place))
-    learning.axhline(found.shortest, color="grey", linestyle="--", linewidth=1.0)
+        arriving.barh([place], [result.arriving[name]], color=curve_colour(place))
+    learning.axhline(result.shortest, color="grey", linestyle="--", linewidth=1.0)
     learning.set_yscale("log")
     arriving.set_yticks(range(len(NAMES)), NAMES)
     arriving.invert_yaxis()

@@ -100,7 +100,7 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
 
     if action in ("list", "week"):
         asked = select_weeks(options.what[0] if options.what else options.weeks)
-        return options.json, _syllabus(asked, whole=action == "week")
+        return options.json, _syllabus(asked, all_weeks=action == "week")
     from rlbook.book.assignments.assignment import select_assignments
 
     folder, named = Path(options.what[0]), options.assignments
@@ -114,14 +114,14 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
     return options.json, _start_course(folder, asked, assigned, seed)
 
 
-def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
+def _syllabus(chosen_weeks: Sequence[Week], *, all_weeks: bool) -> Result:
     from rlbook.book.assignments.assignment import assignments
     from rlbook.book.exercises.exercise import exercises
 
     texts = []
-    for week in asked:
+    for week in chosen_weeks:
         rows = [("read", ", ".join(week.read)), ("notebooks", ", ".join(week.notebooks))]
-        rows += [] if whole else [("write", ", ".join(week.write))]
+        rows += [] if all_weeks else [("write", ", ".join(week.write))]
         assigned = [item.name for item in assignments().values() if item.week == week.number]
         rows += [("assignment", ", ".join(assigned))] if assigned else []
         rows += [("read on", week.further), ("show", week.show)]
@@ -129,7 +129,7 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
             f"week {week.number}: {week.title}",
             *(fill_paragraph(text, f"  {name:<11}", " " * 13) for name, text in rows),
         ]
-        if whole:
+        if all_weeks:
             lines += [
                 "  write",
                 *(
@@ -138,21 +138,25 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
                 ),
             ]
         texts.append("\n".join(lines))
-    weeks = asked[0].number if len(asked) == 1 else f"{asked[0].number}-{asked[-1].number}"
+    weeks = (
+        chosen_weeks[0].number
+        if len(chosen_weeks) == 1
+        else f"{chosen_weeks[0].number}-{chosen_weeks[-1].number}"
+    )
     texts.append(
         "pages are in docs/ and in the site, notebooks in notebooks/\n\n  rlbook course start"
         f" FOLDER --weeks {weeks}"
     )
-    return {"weeks": [vars(week) for week in asked]}, "\n\n".join(texts)
+    return {"weeks": [vars(week) for week in chosen_weeks]}, "\n\n".join(texts)
 
 
 def _start_course(
-    folder: Path, asked: Sequence[Week], assigned: Sequence[Assignment], seed: int
+    folder: Path, weeks: Sequence[Week], assigned: Sequence[Assignment], seed: int
 ) -> Result:
     from rlbook.book.assignments.hand_out import student_files
     from rlbook.book.course.syllabus import start
 
-    written, there = start(folder, asked, student_files(assigned, seed))
+    written, there = start(folder, weeks, student_files(assigned, seed))
     lines = [f"{path}" for path in written]
     lines += [f"{len(there)} files existed already, and were not changed"] if there else []
     facts = {
@@ -176,7 +180,7 @@ def _write_key(folder: Path, assigned: Sequence[Assignment], seed: int) -> Resul
 
 def _grade(
     folder: Path,
-    asked: Sequence[Week],
+    weeks: Sequence[Week],
     assigned: Sequence[Assignment],
     seed: int,
     options: Course,
@@ -216,7 +220,7 @@ def _grade(
     with _count_answers() as on_mark:
         rows = grade(
             folder,
-            asked,
+            weeks,
             due=last,
             jobs=jobs,
             seconds=seconds,
@@ -227,18 +231,18 @@ def _grade(
             alone=alone,
         )
     texts = (
-        as_csv(rows, asked, assigned),
+        as_csv(rows, weeks, assigned),
         details_as_csv(rows) if options.details else None,
         as_gradescope(rows[0]) if options.gradescope else None,
-        as_nbgrader(rows, asked, assigned, last) if options.nbgrader else None,
+        as_nbgrader(rows, weeks, assigned, last) if options.nbgrader else None,
     )
     for file, text in zip(files, [text for text in texts if text is not None], strict=True):
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise RequestError(f"cannot write {file}: {system_reason(error)}") from error
-    return _facts(rows, asked, assigned, files), "\n".join(
-        [_table(rows, asked, assigned), "", *_remarks(rows), *map(str, files)]
+    return _facts(rows, weeks, assigned, files), "\n".join(
+        [_table(rows, weeks, assigned), "", *_remarks(rows), *map(str, files)]
     )
 
 
@@ -259,7 +263,7 @@ def _count_answers() -> Iterator[Callable[[int, int], None]]:
 
 def _facts(
     rows: Sequence[MarkRow],
-    asked: Sequence[Week],
+    weeks: Sequence[Week],
     assigned: Sequence[Assignment],
     files: Sequence[Path],
 ) -> dict[str, Any]:
@@ -272,7 +276,7 @@ def _facts(
                 "missing": row.missing,
                 "hints": row.hints,
                 "unread": [*row.unread],
-                "weeks": {str(week.number): row.points(week.number) for week in asked},
+                "weeks": {str(week.number): row.points(week.number) for week in weeks},
                 "assignments": {item.name: row.points_of(item.name) for item in assigned},
                 "marks": [vars(mark) for mark in row.marks],
             }
@@ -283,7 +287,7 @@ def _facts(
     }
 
 
-def _table(rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment]) -> str:
+def _table(rows: Sequence[MarkRow], weeks: Sequence[Week], assigned: Sequence[Assignment]) -> str:
     """Each mark as its sign, or each week's points if the line would be too long; and each
     assignment's points."""
     from rlbook.book.exercises.grading import SIGNS
@@ -297,17 +301,17 @@ def _table(rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[As
 
     earned = [[f"{row.points_of(item.name)}/{item.points}" for item in assigned] for row in rows]
     marks = [
-        [*(signs(row, week) for week in asked), *end] for row, end in zip(rows, earned, strict=True)
+        [*(signs(row, week) for week in weeks), *end] for row, end in zip(rows, earned, strict=True)
     ]
     points = [
-        [*(f"{row.points(week.number)}" for week in asked), *end]
+        [*(f"{row.points(week.number)}" for week in weeks), *end]
         for row, end in zip(rows, earned, strict=True)
     ]
 
     def table(cells: list[list[str]]) -> str:
         head = (
             "student",
-            *(f"week {week.number}" for week in asked),
+            *(f"week {week.number}" for week in weeks),
             *(item.name for item in assigned),
             "points",
             "late",

@@ -101,7 +101,7 @@ def _list_exercises(chapter: str | None) -> Result:
     return {"exercises": facts}, align_columns([(fact["name"], fact["title"]) for fact in facts])
 
 
-def _answer_path(asked: str) -> Path:
+def _answer_path(name: str) -> Path:
     """The path of the answers that a word names: those of an exercise are in the file that `start`
     writes.
 
@@ -110,19 +110,19 @@ def _answer_path(asked: str) -> Path:
     """
     from rlbook.book.exercises.exercise import exercises
 
-    path = Path(asked)
-    if asked in exercises() and not path.is_file():
-        written = default_file(asked)
+    path = Path(name)
+    if name in exercises() and not path.is_file():
+        written = default_file(name)
         if written.is_file():
             return written
         if not path.exists():
             raise RequestError(
-                f"there is no answer to exercise {asked!r} here: {written} does not exist; rlbook"
-                f" exercise start {asked} writes it"
+                f"there is no answer to exercise {name!r} here: {written} does not exist; rlbook"
+                f" exercise start {name} writes it"
             )
     if not path.exists():
         raise RequestError(
-            f"there is no file, folder or exercise {asked!r}{did_you_mean(asked, exercises())}"
+            f"there is no file, folder or exercise {name!r}{did_you_mean(name, exercises())}"
         )
     return path
 

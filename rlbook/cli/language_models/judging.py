@@ -48,13 +48,17 @@ def evaluate_rows(
     )
 
 
-def _report(found: Classification, about: str, kinds: tuple[str, str], out: str | None) -> Result:
-    (true_negative, false_positive), (false_negative, true_positive) = found.confusion.tolist()
+def _report(
+    classification: Classification, about: str, kinds: tuple[str, str], out: str | None
+) -> Result:
+    (true_negative, false_positive), (false_negative, true_positive) = (
+        classification.confusion.tolist()
+    )
     facts = {
         "what": about,
-        "cases": len(found.label),
-        "threshold": found.threshold,
-        "measures": found.measures,
+        "cases": len(classification.label),
+        "threshold": classification.threshold,
+        "measures": classification.measures,
         "confusion": {
             "true_positive": true_positive,
             "false_negative": false_negative,
@@ -70,15 +74,13 @@ def _report(found: Classification, about: str, kinds: tuple[str, str], out: str 
     ]
     measures = [
         ("measure", "value"),
-        *((name, f"{value:.4f}") for name, value in found.measures.items()),
+        *((name, f"{value:.4f}") for name, value in classification.measures.items()),
     ]
-    title = (
-        f"{about}: {len(found.label)} cases, called {right} above {four_digits(found.threshold)}"
-    )
+    title = f"{about}: {len(classification.label)} cases, called {right} above {four_digits(classification.threshold)}"
     text = f"{title}\n\n{align_columns(table)}\n\n{align_columns(measures)}"
     if out is None:
         return facts, text
     from rlbook.plots.classification import draw_classification
 
-    facts["written"] = str(draw_classification(found, out, kinds))
+    facts["written"] = str(draw_classification(classification, out, kinds))
     return facts, f"{text}\n\n{facts['written']}"

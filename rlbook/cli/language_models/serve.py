@@ -125,5 +125,5 @@ def read_key(file: str | None) -> str | None:
     return key
 
 
-def _count(name: str, given: int | None, default: int, *, least: int, most: int) -> int:
-    return default if given is None else whole_number(name, given, least, most)
+def _count(name: str, value: int | None, default: int, *, least: int, most: int) -> int:
+    return default if value is None else whole_number(name, value, least, most)

@@ -175,15 +175,15 @@ def prune(alphas: Array) -> Array:
     return np.array(kept)
 
 
-def _witness(alpha: Array, others: Array) -> Array | None:
+def _witness(alpha: Array, other_alphas: Array) -> Array | None:
     """A belief at which `alpha` is larger than all others, or None."""
     states = len(alpha)
     cost = np.zeros(states + 1)
     cost[-1] = -1.0  # the largest advantage
     found = linprog(
         cost,
-        A_ub=np.hstack([others - alpha, np.ones((len(others), 1))]),
-        b_ub=np.zeros(len(others)),
+        A_ub=np.hstack([other_alphas - alpha, np.ones((len(other_alphas), 1))]),
+        b_ub=np.zeros(len(other_alphas)),
         A_eq=np.append(np.ones(states), 0.0)[None],
         b_eq=[1.0],
         bounds=[(0.0, 1.0)] * states + [(None, None)],

@@ -224,14 +224,14 @@ class CompiledSweeps(Sweeps):
         return len(self._shares) > 1
 
     def optimal_many(
-        self, values: np.ndarray, count: int, kept: int, stop: StopRule
+        self, values: np.ndarray, count: int, num_stored: int, stop: StopRule
     ) -> list[tuple[Extremes, np.ndarray]]:
         """Up to `count` sweeps in one call, one thread: for each the result of `optimal`, and V
-        [S], of which the last `kept` are stored."""
+        [S], of which the last `num_stored` are stored."""
         blank = self._drift == 0.0 and not values.any()
         if values is not self._last or self._history is None:
             self._follow_from(values)
-            self._history, self._at = [*np.empty((kept + 1, len(values)))], 0
+            self._history, self._at = [*np.empty((num_stored + 1, len(values)))], 0
             self._history[0][:] = values
         history, at, extremes = self._history, self._at, np.empty((count, 2))
         kernel = link_globals(optimal_sweeps, "compiled")

@@ -345,7 +345,7 @@ class EnvInteraction(ChunkedInteraction):
 
         def allow(state: int, info: dict[str, Any], terminated: bool, truncated: bool) -> None:
             self.action_mask = self._masks.read_mask(
-                info, self.action_mask, over=terminated or truncated
+                info, self.action_mask, done=terminated or truncated
             )
             mask = self.action_mask
             if mask is not None and is_mask_of_state(mask, terminated, truncated):

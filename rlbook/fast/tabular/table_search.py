@@ -112,7 +112,7 @@ def rollout(
 
 
 def grow_tree(
-    found: SearchTree,
+    search_tree: SearchTree,
     world: World,
     observation: int,
     simulations: int,
@@ -123,14 +123,14 @@ def grow_tree(
     are faster."""
     if type(world) is not TableModel:
         uniforms: Any = BufferedUniforms(rng)
-        mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
+        mcts.grow.plain(search_tree, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
         uniforms.put_back()
         return
     world.searched += simulations
     plain = world.searched <= WORTH_COMPILING or not available()
     run, table = (grow_plain, world.table) if plain else (grow_compiled, arrays_of(world))
-    found.tree = run(
-        found.tree,
+    search_tree.tree = run(
+        search_tree.tree,
         table,
         int(observation) - world.start,
         world.num_actions,
@@ -138,7 +138,7 @@ def grow_tree(
         config.gamma,
         config.c,
         config.depth,
-        found.mode == "open-loop",
+        search_tree.mode == "open-loop",
         rng,
     )
 

@@ -224,7 +224,7 @@ def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
     return whole
 
 
-def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
+def _write_row(batch: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
     """`whole[i] = row`, but without NumPy's broadcasting along missing axes and without its
     wrap-around of bytes (300 → 44).
 
@@ -235,13 +235,13 @@ def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> N
     if array.shape != space.shape or array.dtype.kind not in "fiub":
         found = f"the observation has shape {array.shape} and type {array.dtype}"
         raise BadAnswer(f"{found}, outside {space}")
-    if array.dtype == whole.dtype or whole.dtype.kind == "f":
-        whole[i] = array
+    if array.dtype == batch.dtype or batch.dtype.kind == "f":
+        batch[i] = array
         return
     with np.errstate(invalid="ignore"):
-        whole[i] = array
-    if not np.array_equal(whole[i], array):
-        raise space_error(array[whole[i] != array].flat[0], space)
+        batch[i] = array
+    if not np.array_equal(batch[i], array):
+        raise space_error(array[batch[i] != array].flat[0], space)
 
 
 def shared_info(

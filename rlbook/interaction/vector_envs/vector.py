@@ -118,21 +118,21 @@ class VectorInteraction:
         self.returns[:], self.lengths[:] = 0.0, 0
         self._reset(seed=list(seeds))
 
-    def _reset(self, over: np.ndarray | None = None, *, seed: list[int] | None = None) -> None:
-        """Resets the environments marked in `over` [N], or all."""
-        options = None if over is None else {"reset_mask": over}
+    def _reset(self, done: np.ndarray | None = None, *, seed: list[int] | None = None) -> None:
+        """Resets the environments marked in `done` [N], or all."""
+        options = None if done is None else {"reset_mask": done}
         self.obs, info = guarded_reset(self.env, self.steps, seed=seed, options=options)
-        self._check_observations(self.steps, info, self._all if over is None else over, ~self._all)
+        self._check_observations(self.steps, info, self._all if done is None else done, ~self._all)
 
     def _check_observations(
-        self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray
+        self, step: int, info: dict[str, Any], changed: np.ndarray, done: np.ndarray
     ) -> None:
-        """Checks the observations after `changed` [N] were reset or stepped; `over` [N] marks those
+        """Checks the observations after `changed` [N] were reset or stepped; `done` [N] marks those
         whose episode has ended."""
         try:
             self._check(self.obs)
             if self.action_mask is not None or ACTION_MASK in info:
-                self.action_mask = self._masks.read_rows(info, self.action_mask, changed, over)
+                self.action_mask = self._masks.read_rows(info, self.action_mask, changed, done)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, step) from None
 
@@ -259,8 +259,8 @@ class VectorInteraction:
         self._reset(over)
         return False
 
-    def _wait(self, over: np.ndarray) -> bool:
-        self.valid = self.valid & ~over
+    def _wait(self, done: np.ndarray) -> bool:
+        self.valid = self.valid & ~done
         if self.valid.any():
             return False
         if self._seeds is not None:

@@ -117,8 +117,8 @@ class Workers:
         self._made += 1
         return self._made
 
-    def ask(self, key: int, asked: Mapping[int, Asked]) -> dict[int, Any]:
-        """Sends requests to several workers at once, `asked` by worker index; returns their
+    def ask(self, key: int, requests: Mapping[int, Asked]) -> dict[int, Any]:
+        """Sends requests to several workers at once, `requests` by worker index; returns their
         answers.
 
         Raises:
@@ -127,11 +127,11 @@ class Workers:
         """
         answers: dict[int, Any] = {}
         try:
-            for index, (method, arguments) in asked.items():
+            for index, (method, arguments) in requests.items():
                 # it takes a user's own classes, and its time
                 pickler = cloudpickle if method == "make" else ForkingPickler
                 self.running[index].connection.send_bytes(pickler.dumps((key, method, arguments)))
-            for index in asked:
+            for index in requests:
                 answers[index] = self.running[index].connection.recv()
         except (EOFError, ConnectionError):
             raise TrainingError(
@@ -301,8 +301,8 @@ class WorkerVector(VectorEnv):
     def _requests_to_all(self, method: str) -> dict[int, Asked]:
         return {index: (method, ()) for index, _ in enumerate(self._parts)}
 
-    def _ask(self, asked: Mapping[int, Asked]) -> dict[int, Any]:
-        return self.workers.ask(self._key, asked)
+    def _ask(self, requests: Mapping[int, Asked]) -> dict[int, Any]:
+        return self.workers.ask(self._key, requests)
 
 
 def _sendable(recipe: EnvRecipe) -> tuple[EnvRecipe, EnvSpec | None]:

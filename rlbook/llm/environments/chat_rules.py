@@ -271,10 +271,10 @@ def _filter_by_length(
     settings: ChatSettings,
     codec: ChatCodec,
     examples: Examples,
-    which: Iterable[int],
-    kept: list[int],
+    indices: Iterable[int],
+    kept_indices: list[int],
 ) -> Iterator[Sequence[int]]:
-    """Yields the ids of each prompt that is kept, and appends its index to `kept`."""
+    """Yields the ids of each prompt that is kept, and appends its index to `kept_indices`."""
     limit = settings.max_prompt_tokens or codec.limit - 1  # with a token to be written
     ways = 'overlong "left" truncates such prompts, "filter" drops them'
     named = f"max_prompt_tokens is {limit} ({ways})"
@@ -283,7 +283,7 @@ def _filter_by_length(
             f"the model's limit is {codec.limit}, its answer included"
             f" (with max_prompt_tokens, {ways})"
         )
-    for index in which:
+    for index in indices:
         try:
             example = examples.items[index]
             ids = codec.encode_prompt(example.prompt)
@@ -301,7 +301,7 @@ def _filter_by_length(
                     examples, index, f"the prompt has {len(ids)} tokens, but {named}"
                 )
             ids = ids[-limit:]
-        kept.append(index)
+        kept_indices.append(index)
         yield ids
 
 

@@ -50,9 +50,9 @@ class TextWorld:
         self.num_actions = min(width, self.rules.codec.vocabulary_size)
         self.state = TextState(())
 
-    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+    def prepare(self, search_tree: SearchTree, rng: np.random.Generator) -> None:
         """Makes the environment's current text the root of the tree."""
-        found.met[:1] = [NodeRecord(0.0, GOES_ON, TextState(self._token_ids()))]
+        search_tree.met[:1] = [NodeRecord(0.0, GOES_ON, TextState(self._token_ids()))]
 
     def _token_ids(self) -> tuple[int, ...]:
         return tuple(self._rows.tokens[self._row, : self._rows.lengths[self._row]].tolist())
@@ -68,9 +68,9 @@ class TextWorld:
     def to_root(self) -> None:
         """Does nothing: the search restores texts from its own memory."""
 
-    def matches_edge(self, found: SearchTree, edge: int) -> bool:
+    def matches_edge(self, search_tree: SearchTree, edge: int) -> bool:
         """Whether the environment's current text is the one reached by an edge of the root."""
-        root: TextState = found.met[0].state
+        root: TextState = search_tree.met[0].state
         return (
             root.choices is not None and (*root.ids, int(root.choices[edge])) == self._token_ids()
         )

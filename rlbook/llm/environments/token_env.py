@@ -236,7 +236,7 @@ class TokenEnv(_ModelProperties, gymnasium.Env[Observation, np.int64]):
         self.rows.start(
             0,
             self.rows.pick(
-                0, asked=None if asked is None else int(asked), seed=seed, rng=self.np_random
+                0, index=None if asked is None else int(asked), seed=seed, rng=self.np_random
             ),
         )
         return self._observation(), {}
@@ -319,7 +319,7 @@ class TokenVectorEnv(_ModelProperties, VectorEnv[Observation, np.ndarray, np.nda
         for row in np.flatnonzero(mask).tolist():
             self.rows.start(
                 row,
-                self.rows.pick(row, asked=asked[row], seed=seeds[row], rng=self.generators[row]),
+                self.rows.pick(row, index=asked[row], seed=seeds[row], rng=self.generators[row]),
             )
         return self._observation(), {}
 

@@ -285,18 +285,18 @@ class TokenRows:
         self.terminated[row] = self.truncated[row] = False
 
     def pick(
-        self, row: int, *, asked: int | None, seed: int | None, rng: np.random.Generator
+        self, row: int, *, index: int | None, seed: int | None, rng: np.random.Generator
     ) -> int:
         """The prompt for a reset: the requested one; else a random one in training, or the next in
         order on held-out prompts."""
         count = len(self.rules.texts)
-        if asked is not None:
-            if not 0 <= asked < count:
+        if index is not None:
+            if not 0 <= index < count:
                 raise ValueError(
-                    f"prompt_id: {asked} must be from 0 to {count - 1}, the prompts of split"
+                    f"prompt_id: {index} must be from 0 to {count - 1}, the prompts of split"
                     f" {self.rules.split!r}"
                 )
-            return asked
+            return index
         if self.rules.split == "train":
             return int(rng.integers(count))
         if seed is not None:
@@ -335,26 +335,26 @@ class TokenRows:
         reward, self.named = self.score(over)
         return reward
 
-    def score(self, over: np.ndarray) -> Scored:
-        """The rewards [N] of the finished completions in the rows `over` [K], in one call, and 0 in
+    def score(self, done: np.ndarray) -> Scored:
+        """The rewards [N] of the finished completions in the rows `done` [K], in one call, and 0 in
         the others; and the parts of a reward that has several, NaN in the others."""
-        prompts, lengths = self.prompt[over].tolist(), self.lengths[over].tolist()
-        starts = self.rules.prompt_lengths[self.prompt[over]].tolist()
+        prompts, lengths = self.prompt[done].tolist(), self.lengths[done].tolist()
+        starts = self.rules.prompt_lengths[self.prompt[done]].tolist()
         finished = [
             self.rules.to_completion(prompt, self.tokens[row, start:end])
-            for row, prompt, start, end in zip(over, prompts, starts, lengths, strict=True)
+            for row, prompt, start, end in zip(done, prompts, starts, lengths, strict=True)
         ]
         found, parts = self.rules.rewards(finished)
         if self.rules.num_examine:
             some = {"count": self.rules.num_examine, "split": self.rules.split}
             print_samples(finished, found, parts, **some)
-        if len(over) == len(self.lengths):
+        if len(done) == len(self.lengths):
             return found, parts
         reward, named = np.zeros(len(self.lengths)), {}
-        reward[over] = found
+        reward[done] = found
         for name, values in parts.items():
             named[name] = np.full(len(reward), np.nan)
-            named[name][over] = values
+            named[name][done] = values
         return reward, named
 
     def completion(self, row: int) -> np.ndarray:

@@ -144,7 +144,7 @@ def seen_tokens(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tens
     return torch.from_numpy(seen)
 
 
-def sampling_policy(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
+def sampling_policy(policy: object, options: Mapping[str, Any]) -> SamplingPolicy | None:
     """The policy with a `Sampling` at its own temperature and with the given options; None if it is
     not a language model.
 
@@ -153,7 +153,7 @@ def sampling_policy(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy 
     """
     if not isinstance(policy, LanguageModelPolicy):
         return None
-    settings: dict[str, Any] = {"temperature": policy.temperature, **asked}
+    settings: dict[str, Any] = {"temperature": policy.temperature, **options}
     return SamplingPolicy(policy, Sampling(**settings))
 
 

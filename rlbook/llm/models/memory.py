@@ -32,7 +32,7 @@ class MemoryEstimate(NamedTuple):
 
 
 def estimate_memory(
-    policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int
+    policy: LanguageModelPolicy, other_models: Iterable[nn.Module], rows: int, tokens: int
 ) -> MemoryEstimate:
     """Estimates the memory for training a policy.
 
@@ -43,7 +43,7 @@ def estimate_memory(
 
     Args:
         policy: in float32, its critic with it; how it is computed counts too.
-        others: the reference and whatever else has weights.
+        other_models: the reference and whatever else has weights.
         rows: texts that are backpropagated at once.
         tokens: in the longest of them.
     """
@@ -66,7 +66,7 @@ def estimate_memory(
     if compute.gradient_checkpointing:
         layers_kept = min(layers_kept, layers * 4 * width + layer)
     update = rows * tokens * (layers_kept + 3 * 4 * config.vocab_size) + copies
-    weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
+    weights = _bytes(tensor for module in (policy, *other_models) for tensor in module.parameters())
     trained = {
         tensor.data_ptr(): _optimizer_bytes(tensor)
         for tensor in policy.parameters()

@@ -43,11 +43,11 @@ class CompletionReward(RewardNetwork):
         return score.where(_last_steps(batch.mask), 0.0)
 
     def step_rewards(
-        self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor
+        self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], done: Tensor
     ) -> Tensor:
-        reward = torch.zeros(len(over), device=over.device)
+        reward = torch.zeros(len(done), device=done.device)
         tokens, lengths = next_obs["tokens"], next_obs["length"]
-        ended = over.nonzero()[:, 0]
+        ended = done.nonzero()[:, 0]
         for rows in ended.split(max(1, TOKENS // tokens.shape[1])) if len(ended) else ():
             texts = rows_of(tokens[rows], lengths[rows], tokens[rows, :0])
             reward[rows] = self.score(texts)[:, 0]

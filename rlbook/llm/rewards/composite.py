@@ -172,8 +172,8 @@ class Rewards:
     """The rewards of a run.
 
     Args:
-        asked: "exact"; a function; a list of names and functions, each with weight 1; or a mapping
-            such as {"exact": 1.0, "mine": {"function": f, "weight": 0.2}}.
+        specification: "exact"; a function; a list of names and functions, each with weight 1; or a
+            mapping such as {"exact": 1.0, "mine": {"function": f, "weight": 0.2}}.
         allow_import: let a reward of the form "module:function" import that module, and `code` run
             what a model has written.
 
@@ -181,10 +181,10 @@ class Rewards:
         ValueError: one sentence: what, which value, what is allowed.
     """
 
-    def __init__(self, asked: Asked, *, allow_import: bool = False) -> None:
-        self.alone = callable(asked) or isinstance(asked, str)
+    def __init__(self, specification: Asked, *, allow_import: bool = False) -> None:
+        self.alone = callable(specification) or isinstance(specification, str)
         """Whether it is one reward, whose number is the return and needs no name in the log."""
-        parts = _parts(asked, allow_import)
+        parts = _parts(specification, allow_import)
         self.parts = [part for part in parts if part.function is not None]
         self.model_weight = next((part.weight for part in parts if part.function is None), None)
         """Of the run's reward model beside these; None where it is not one of them."""
@@ -351,17 +351,17 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _parts(asked: Asked, allow_import: bool) -> list[Part]:
+def _parts(specification: Asked, allow_import: bool) -> list[Part]:
     """The user's specification as parts with unique names."""
-    if callable(asked) or isinstance(asked, str):
-        asked = [asked]
-    entries = list(asked.items()) if isinstance(asked, Mapping) else asked
+    if callable(specification) or isinstance(specification, str):
+        specification = [specification]
+    entries = list(specification.items()) if isinstance(specification, Mapping) else specification
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(
             "reward must be a name, a function, a list of those or a mapping of names to weights,"
-            f" got {asked!r}"
+            f" got {specification!r}"
         )
-    pairs = entries if isinstance(asked, Mapping) else [(entry, 1.0) for entry in entries]
+    pairs = entries if isinstance(specification, Mapping) else [(entry, 1.0) for entry in entries]
     parts = [_part(key, value, allow_import) for key, value in pairs]
     names = [part.name for part in parts]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -103,7 +103,7 @@ def check_judge_reward(options: Mapping[str, Any]) -> None:
 
 
 def _compare(
-    asked: JudgeModel,
+    judge: JudgeModel,
     completions: Sequence[Completion],
     shown: Sequence[str],
     mode: str,
@@ -115,7 +115,7 @@ def _compare(
     other."""
     if mode == "reference":
         found = compare_answers(
-            asked,
+            judge,
             [
                 (_fields(one), text, one.answer or "")
                 for one, text in zip(completions, shown, strict=True)
@@ -129,7 +129,7 @@ def _compare(
         ]
     pairs = list(_pairs_of_groups(completions, opponents))
     told = [(_fields(completions[one]), shown[one], shown[other]) for one, other in pairs]
-    found = compare_answers(asked, told, template=template, swap=swap)
+    found = compare_answers(judge, told, template=template, swap=swap)
     won: list[list[float]] = [[] for _ in completions]
     seen: list[list[Preference]] = [[] for _ in completions]
     for (one, other), said in zip(pairs, found, strict=True):

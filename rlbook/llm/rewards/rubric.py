@@ -100,21 +100,21 @@ def check_rubric_reward(options: Mapping[str, Any]) -> None:
         check_judge("rubric", options)
 
 
-def read_criteria(given: object) -> list[Criterion]:
+def read_criteria(rubric: object) -> list[Criterion]:
     """The lines of a rubric.
 
     Raises:
         ValueError: one sentence: which line, and what is allowed.
     """
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return _criteria_of_points(given)
-    if not isinstance(given, Mapping) or not given:
+    if isinstance(rubric, Sequence) and not isinstance(rubric, str):
+        return _criteria_of_points(rubric)
+    if not isinstance(rubric, Mapping) or not rubric:
         raise ValueError(
             "criteria of a rubric must be names with a test, such as {short: {max_words: 50},"
-            f" polite: {{ask: It is polite., weight: 2}}}}, got {str(given)[:80]}"
+            f" polite: {{ask: It is polite., weight: 2}}}}, got {str(rubric)[:80]}"
         )
     lines: list[Criterion] = []
-    for name, about in given.items():
+    for name, about in rubric.items():
         tests = [key for key in about if key != "weight"] if isinstance(about, Mapping) else []
         if len(tests) != 1:
             raise ValueError(
@@ -140,10 +140,10 @@ def read_criteria(given: object) -> list[Criterion]:
     return _check_points(lines)
 
 
-def _criteria_of_points(given: Sequence[Any]) -> list[Criterion]:
+def _criteria_of_points(rows: Sequence[Any]) -> list[Criterion]:
     """HealthBench's rows: [{criterion: a sentence, points: 5}, …]."""
     lines: list[Criterion] = []
-    for number, row in enumerate(given, 1):
+    for number, row in enumerate(rows, 1):
         points = row.get("points", 1.0) if isinstance(row, Mapping) else None
         if not isinstance(row, Mapping) or not isinstance(row.get("criterion"), str):
             raise ValueError(

@@ -70,11 +70,11 @@ class AnswerFormat:
             "system_fingerprint": fingerprint,
         }
 
-    def prompt_text(self, given: str | Sequence[int]) -> str:
+    def prompt_text(self, prompt: str | Sequence[int]) -> str:
         """The text that an echo begins with, for a prompt as it was given."""
-        if isinstance(given, str):
-            return given
-        return self.codec.decode([token for token in given if token not in self.special])
+        if isinstance(prompt, str):
+            return prompt
+        return self.codec.decode([token for token in prompt if token not in self.special])
 
     def complete(self, choices: Sequence[ChoiceState]) -> Json:
         """The whole answer."""

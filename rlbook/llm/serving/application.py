@@ -214,11 +214,11 @@ class _Handlers:
         return dataclasses.replace(codec, arguments=told).encode_prompt
 
     async def _answer(
-        self, request: Request, asked: GenerationParameters, prompts: list[list[int]]
+        self, request: Request, parameters: GenerationParameters, prompts: list[list[int]]
     ) -> Response:
         """Submits one sequence for each prompt and choice, and returns the answers."""
         feed: asyncio.Queue[tuple[int, list[Piece]]] = asyncio.Queue()
-        sequences = self._sequences(asked, prompts, feed)
+        sequences = self._sequences(parameters, prompts, feed)
         try:
             self.engine.submit(sequences)
         except QueueFullError as error:
@@ -226,14 +226,14 @@ class _Handlers:
         except StoppedError as error:
             return error_response(503, str(error), "service_unavailable")
         watch = asyncio.create_task(self._watch_connection(request, sequences))
-        assert isinstance(asked, CompletionRequest | ChatRequest)
-        form = AnswerFormat(asked, self.codec, self.served.name, self.served.fingerprint)
+        assert isinstance(parameters, CompletionRequest | ChatRequest)
+        form = AnswerFormat(parameters, self.codec, self.served.name, self.served.fingerprint)
         choices = [ChoiceState(one.prompt, scored=one.scored) for one in sequences]
-        if isinstance(asked, CompletionRequest) and asked.echo:
+        if isinstance(parameters, CompletionRequest) and parameters.echo:
             for index, one in enumerate(choices):
-                one.echo = form.prompt_text(asked.prompts[index // asked.n])
+                one.echo = form.prompt_text(parameters.prompts[index // parameters.n])
         pieces = self._pieces(feed, choices, sequences, watch)
-        if asked.stream:
+        if parameters.stream:
             return StreamingResponse(
                 _stream(form, choices, pieces),
                 media_type="text/event-stream",
@@ -248,7 +248,7 @@ class _Handlers:
 
     def _sequences(
         self,
-        asked: GenerationParameters,
+        request_parameters: GenerationParameters,
         prompts: list[list[int]],
         feed: asyncio.Queue[tuple[int, list[Piece]]],
     ) -> list[GeneratedSequence]:
@@ -262,27 +262,31 @@ class _Handlers:
                 "a prompt must have at least one token, got an empty one", "prompt"
             )
         most = self.engine.max_batch + self.engine.max_waiting
-        if len(prompts) * asked.n > most:
+        if len(prompts) * request_parameters.n > most:
             raise BadRequestError(
-                f"a request may ask for {most} answers, got {len(prompts) * asked.n}", "n"
+                f"a request may ask for {most} answers, got {len(prompts) * request_parameters.n}",
+                "n",
             )
         # a request without a seed has one of its own
         drawn = self.unseeded.spawn(1)[0].generate_state(2, np.uint64).tolist()
-        noise = drawn if asked.seed is None else [asked.seed % 2**64]
+        noise = drawn if request_parameters.seed is None else [request_parameters.seed % 2**64]
         made: list[GeneratedSequence] = []
         for prompt in prompts:
-            parameters = self._sampling(asked, prompt)
-            for _ in range(asked.n):
-                text = AnswerText(self.codec.backend, asked.stop_texts)
-                seed, receive = [*noise, len(made)], _receiver(feed, len(made), asked.stream)
+            parameters = self._sampling(request_parameters, prompt)
+            for _ in range(request_parameters.n):
+                text = AnswerText(self.codec.backend, request_parameters.stop_texts)
+                seed, receive = (
+                    [*noise, len(made)],
+                    _receiver(feed, len(made), request_parameters.stream),
+                )
                 made.append(GeneratedSequence(prompt, parameters, seed, text, receive))
         return made
 
-    def _sampling(self, asked: GenerationParameters, prompt: list[int]) -> SamplingRequest:
+    def _sampling(self, parameters: GenerationParameters, prompt: list[int]) -> SamplingRequest:
         """The sampling of the tokens after a prompt. Raises BadRequestError if there is no room for
         one."""
         context, size = self.served.context, self.codec.vocabulary_size
-        room, wanted = context - len(prompt), asked.most_tokens
+        room, wanted = context - len(prompt), parameters.most_tokens
         if room < (1 if wanted is None else wanted):
             needs = f"the prompt has {len(prompt)} tokens"
             needs += "" if wanted is None else f" and the answer up to {wanted}"
@@ -290,30 +294,30 @@ class _Handlers:
                 f"{needs}, but the model reads {context}", code="context_length_exceeded"
             )
         biases = []
-        for name, bias in asked.logit_bias.items():
+        for name, bias in parameters.logit_bias.items():
             if not (name.isdecimal() and int(name) < size):
                 raise BadRequestError(
                     f"logit_bias must name token ids below {size}, got {name[:20]!r}", "logit_bias"
                 )
             biases.append((int(name), bias))
         sampling = Sampling(
-            temperature=asked.temperature,
-            top_p=asked.top_p,
-            top_k=max(0, asked.top_k),
-            min_p=asked.min_p,
-            repetition_penalty=asked.repetition_penalty,
+            temperature=parameters.temperature,
+            top_p=parameters.top_p,
+            top_k=max(0, parameters.top_k),
+            min_p=parameters.min_p,
+            repetition_penalty=parameters.repetition_penalty,
         )
-        ends = {*asked.stop_token_ids, *(() if asked.ignore_eos else self.codec.ends)}
+        ends = {*parameters.stop_token_ids, *(() if parameters.ignore_eos else self.codec.ends)}
         return SamplingRequest(
             sampling,
-            min(room, asked.usual_tokens or room) if wanted is None else wanted,
+            min(room, parameters.usual_tokens or room) if wanted is None else wanted,
             frozenset(ends),
-            asked.num_top_tokens or 0,
-            isinstance(asked, CompletionRequest)
-            and asked.echo
-            and asked.num_top_tokens is not None,
-            asked.presence_penalty,
-            asked.frequency_penalty,
+            parameters.num_top_tokens or 0,
+            isinstance(parameters, CompletionRequest)
+            and parameters.echo
+            and parameters.num_top_tokens is not None,
+            parameters.presence_penalty,
+            parameters.frequency_penalty,
             tuple(biases),
         )
 

@@ -86,7 +86,7 @@ class GeneratedSequence:
 
     Args:
         prompt: token ids, at least one.
-        asked: how its tokens are chosen.
+        request: how its tokens are chosen.
         seed: of its noise.
         text: makes text of its tokens.
         receive: called in the engine's thread, by way of `Engine.deliver`.
@@ -95,12 +95,12 @@ class GeneratedSequence:
     def __init__(
         self,
         prompt: Sequence[int],
-        asked: SamplingRequest,
+        request: SamplingRequest,
         seed: int | Sequence[int],
         text: AnswerText,
         receive: Callable[[Piece], None],
     ) -> None:
-        self.prompt, self.asked, self.text, self.receive = list(prompt), asked, text, receive
+        self.prompt, self.request, self.text, self.receive = list(prompt), request, text, receive
         self.rng = np.random.default_rng(seed)
         self.tokens: list[int] = []
         self.scored: list[Piece] = []
@@ -112,7 +112,7 @@ class GeneratedSequence:
     @property
     def max_length(self) -> int:
         """The maximum number of tokens of prompt and answer together."""
-        return len(self.prompt) + self.asked.max_new_tokens
+        return len(self.prompt) + self.request.max_new_tokens
 
 
 class Engine:
@@ -289,10 +289,10 @@ class Engine:
         read = batch.add([one.prompt for one in new])
         vocabulary = read.shape[-1]
         for one in new:
-            if one.asked.sampling.repetition_penalty != 1.0:
+            if one.request.sampling.repetition_penalty != 1.0:
                 tokens = np.array([one.prompt])
                 one.seen = seen_tokens(tokens, np.array([tokens.shape[1]]), vocabulary)[0]
-            if one.asked.presence_penalty or one.asked.frequency_penalty:
+            if one.request.presence_penalty or one.request.frequency_penalty:
                 one.counts = torch.zeros(vocabulary)
         logits = torch.cat([logits, read]) if self._running else read
         with self._changed:
@@ -304,9 +304,9 @@ class Engine:
         """Reads the prompts whose log-probabilities are requested, and ends the sequences that
         request nothing else."""
         for one in new:
-            if one.asked.scores_prompt:
-                one.scored += _prompt_pieces(self.model, one.prompt, one.asked.top)
-        ended = [one for one in new if not one.asked.max_new_tokens]
+            if one.request.scores_prompt:
+                one.scored += _prompt_pieces(self.model, one.prompt, one.request.top)
+        ended = [one for one in new if not one.request.max_new_tokens]
         for one in ended:
             one.finish = "length"
         self.answered += len(ended)
@@ -350,7 +350,7 @@ class Engine:
             logits[list(strange)] = 0.0
         alike: dict[Sampling, list[int]] = {}
         for row, one in enumerate(self._running):
-            alike.setdefault(one.asked.sampling, []).append(row)
+            alike.setdefault(one.request.sampling, []).append(row)
         pieces = []
         for sampling, rows in alike.items():
             scores = self._scores(logits, sampling, rows)
@@ -366,7 +366,7 @@ class Engine:
                     said = "the model's logits are not finite numbers"
                     pieces.append((one, Piece(said, finish="error")))
                     continue
-                top = _top_tokens(scores[place], one.asked.top)
+                top = _top_tokens(scores[place], one.request.top)
                 pieces.append((one, self._extend(one, int(tokens[place]), log_probs[place], top)))
         return pieces
 
@@ -374,11 +374,11 @@ class Engine:
         """Modified logits of rows with the same sampling settings, [n, V]."""
         own, members = logits[rows], [self._running[row] for row in rows]
         for place, one in enumerate(members):
-            for token, bias in one.asked.logit_bias:
+            for token, bias in one.request.logit_bias:
                 own[place, token] += bias
             if one.counts is not None:
-                own[place] -= one.asked.frequency_penalty * one.counts
-                own[place] -= one.asked.presence_penalty * (one.counts > 0)
+                own[place] -= one.request.frequency_penalty * one.counts
+                own[place] -= one.request.presence_penalty * (one.counts > 0)
         seen = [one.seen for one in members if one.seen is not None]
         return as_array(sampling.scores(own, torch.stack(seen) if seen else None))
 
@@ -392,11 +392,11 @@ class Engine:
             one.seen[token] = True
         if one.counts is not None:
             one.counts[token] += 1
-        if token in one.asked.ends:
+        if token in one.request.ends:
             text, finish = "", "stop"
         else:
             text = one.text.add(token)
-            full = len(one.tokens) >= one.asked.max_new_tokens
+            full = len(one.tokens) >= one.request.max_new_tokens
             finish = "stop" if one.text.is_stopped else "length" if full else None
         if finish is not None:
             text += one.text.finish()

@@ -100,15 +100,19 @@ class RemoteSampler:
         self.loaded, self.fingerprint = current, answer["fingerprint"]
 
     def complete(
-        self, prompts: list[list[int]], most: list[int], seed: int, asked: Mapping[str, Any]
+        self,
+        prompts: list[list[int]],
+        max_tokens: list[int],
+        seed: int,
+        parameters: Mapping[str, Any],
     ) -> list[tuple[list[int], list[float]]]:
         """Token ids and their log-probabilities in nats for each prompt.
 
         Args:
             prompts: token ids.
-            most: how many tokens each completion may have.
+            max_tokens: how many tokens each completion may have.
             seed: of all noise.
-            asked: what else the request says, such as temperature and stop texts.
+            parameters: what else the request says, such as temperature and stop texts.
 
         Raises:
             TrainingError: the server fails, or answers with other weights.
@@ -117,7 +121,7 @@ class RemoteSampler:
         with self._client() as client:
             for start in range(0, len(prompts), SEQUENCES):
                 part = prompts[start : start + SEQUENCES]
-                limit = max(most[start : start + SEQUENCES])
+                limit = max(max_tokens[start : start + SEQUENCES])
                 try:
                     self._find_model(client)
                     answer = client.completions.create(
@@ -126,7 +130,7 @@ class RemoteSampler:
                         max_tokens=limit,
                         seed=seed + start,
                         logprobs=0,
-                        **asked,
+                        **parameters,
                     )
                 except Exception as error:
                     raise TrainingError(self._complaint(error)) from None

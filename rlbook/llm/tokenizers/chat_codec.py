@@ -170,10 +170,10 @@ def _read_template(path: str) -> str:
     return check_template(text, f"template {path!r}")
 
 
-def check_arguments(given: Mapping[str, Any], template: str | None) -> None:
+def check_arguments(arguments: Mapping[str, Any], template: str | None) -> None:
     """Raises ValueError for an argument without effect: a template ignores those that it does not
     know."""
-    for name in given:
+    for name in arguments:
         if template is None:
             raise ValueError(f"template_arguments: there is no chat template here to use {name!r}")
         names = set(

@@ -134,23 +134,29 @@ def train_word_vectors(
 
 
 def vector_step(
-    inputs: Tensor, outputs: Tensor, read: Tensor, told: Tensor, drawn: Tensor, *, rate: float
+    inputs: Tensor,
+    outputs: Tensor,
+    context: Tensor,
+    target: Tensor,
+    negatives: Tensor,
+    *,
+    rate: float,
 ) -> None:
     """One gradient step of both models, in place on inputs and outputs [V, D].
 
     Args:
-        read: [B, W], the words whose mean predicts (W is 1 for skip-gram); -1 is none.
-        told: [B], the word that was there.
-        drawn: [B, K], words from the noise.
+        context: [B, W], the words whose mean predicts (W is 1 for skip-gram); -1 is none.
+        target: [B], the word that was there.
+        negatives: [B, K], words from the noise.
         rate: α, the step size.
     """
-    there = (read >= 0).to(inputs.dtype)[..., None]
+    there = (context >= 0).to(inputs.dtype)[..., None]
     share = there / there.sum(1, keepdim=True)  # of each word in the mean over the window
-    hidden = (share * inputs[read.clamp(min=0)]).sum(1)
-    gradient = negative_sampling_gradients(hidden, outputs[told], outputs[drawn])
-    _descend(inputs, read, share * gradient.hidden[:, None], rate)
+    hidden = (share * inputs[context.clamp(min=0)]).sum(1)
+    gradient = negative_sampling_gradients(hidden, outputs[target], outputs[negatives])
+    _descend(inputs, context, share * gradient.hidden[:, None], rate)
     both = torch.cat([gradient.target[:, None], gradient.negatives], 1)
-    _descend(outputs, torch.cat([told[:, None], drawn], 1), both, rate)
+    _descend(outputs, torch.cat([target[:, None], negatives], 1), both, rate)
 
 
 def _descend(table: Tensor, rows: Tensor, gradient: Tensor, rate: float) -> None:

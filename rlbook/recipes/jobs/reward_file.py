@@ -129,12 +129,17 @@ def write_rewards(job: Job, model: str | None = None) -> list[float]:
     return weights
 
 
-def _foreign_sources(asked: object) -> dict[str, tuple[str, dict[str, Any]]]:
+def _foreign_sources(specification: object) -> dict[str, tuple[str, dict[str, Any]]]:
     """The name of each reward in TRL's or verl's signature → its source and its options."""
     entries = (
-        [(key, value) for key, value in asked.items()]
-        if isinstance(asked, Mapping)
-        else [(one, 1.0) for one in (asked if isinstance(asked, list | tuple) else [asked])]
+        [(key, value) for key, value in specification.items()]
+        if isinstance(specification, Mapping)
+        else [
+            (one, 1.0)
+            for one in (
+                specification if isinstance(specification, list | tuple) else [specification]
+            )
+        ]
     )
     found = {}
     for key, value in entries:

@@ -75,13 +75,13 @@ class SourceFile:
             [*whole, *(f"from {module} import {', '.join(parts[module])}" for module in parts)]
         )
 
-    def _add_piece(self, key: str, wanted: str, source: str, home: ModuleType) -> str:
+    def _add_piece(self, key: str, base_name: str, source: str, home: ModuleType) -> str:
         place = f"{home.__name__}.{key}"
         if place in self._names:
             return self._names[place]
-        name, number = wanted, 2
+        name, number = base_name, 2
         while name in self._names.values():
-            name, number = f"{wanted}_{number}", number + 1
+            name, number = f"{base_name}_{number}", number + 1
         self._names[place] = name
         tree = ast.parse(source).body[0]
         assert isinstance(tree, Piece)

@@ -18,54 +18,54 @@ from rlbook.checks import is_count
 from rlbook.runs.storage.state_encoding import StateError
 
 
-def check_alike(found: Any, made: Any, where: str) -> None:
+def check_alike(saved: Any, fresh: Any, where: str) -> None:
     """Raises StateError unless a saved value has the same structure as that of a new run.
 
     The same names, types, dtypes and shapes. What is empty at first may have grown: an array along
     its first axis, a list, a dict; and where there was None there may be anything.
     """
-    if made is None:
+    if fresh is None:
         return
-    if (type(made) in (int, float) and isinstance(found, np.number)) or (
-        type(made) is float and type(found) is int
+    if (type(fresh) in (int, float) and isinstance(saved, np.number)) or (
+        type(fresh) is float and type(saved) is int
     ):
-        found = found.item() if isinstance(found, np.number) else float(found)
+        saved = saved.item() if isinstance(saved, np.number) else float(saved)
     # older checkpoints have plain dicts
-    if type(found) is not type(made) and {type(found), type(made)} != {
+    if type(saved) is not type(fresh) and {type(saved), type(fresh)} != {
         dict,
         FrozenPart,
     }:
-        raise StateError(f"{where} is {_kind(found)} where {_kind(made)} belongs")
-    if isinstance(made, dict):
-        _check_names(found, made, where)
-        for name in made:
-            check_alike(found[name], made[name], f"{where}/{name}")
-    elif isinstance(made, list | tuple):
-        if made and len(found) != len(made):
-            raise StateError(f"{where} has {len(found)} items where {len(made)} belong")
-        for index, (one, other) in enumerate(zip(found, made, strict=False)):
+        raise StateError(f"{where} is {_kind(saved)} where {_kind(fresh)} belongs")
+    if isinstance(fresh, dict):
+        _check_names(saved, fresh, where)
+        for name in fresh:
+            check_alike(saved[name], fresh[name], f"{where}/{name}")
+    elif isinstance(fresh, list | tuple):
+        if fresh and len(saved) != len(fresh):
+            raise StateError(f"{where} has {len(saved)} items where {len(fresh)} belong")
+        for index, (one, other) in enumerate(zip(saved, fresh, strict=False)):
             check_alike(one, other, f"{where}/{index}")
-    elif hasattr(made, "dtype"):
-        _check_array(found, made, where)
-    elif type(made) is float and math.isfinite(made) and not math.isfinite(found):
-        raise StateError(f"{where} is {found}, which is not finite")
-    elif type(made) is int and made >= 0 > found:
-        raise StateError(f"{where} is {found}, which is below 0")
+    elif hasattr(fresh, "dtype"):
+        _check_array(saved, fresh, where)
+    elif type(fresh) is float and math.isfinite(fresh) and not math.isfinite(saved):
+        raise StateError(f"{where} is {saved}, which is not finite")
+    elif type(fresh) is int and fresh >= 0 > saved:
+        raise StateError(f"{where} is {saved}, which is below 0")
 
 
-def _check_names(found: dict[str, Any], made: dict[str, Any], where: str) -> None:
-    if made and set(found) != set(made):
-        odd = min(set(found) ^ set(made))
-        raise StateError(f"{where} {'lacks' if odd in made else 'has an unknown'} {odd[:80]!r}")
+def _check_names(saved: dict[str, Any], fresh: dict[str, Any], where: str) -> None:
+    if fresh and set(saved) != set(fresh):
+        odd = min(set(saved) ^ set(fresh))
+        raise StateError(f"{where} {'lacks' if odd in fresh else 'has an unknown'} {odd[:80]!r}")
 
 
-def _check_array(found: Any, made: Any, where: str) -> None:
-    """Checks an array or a tensor; the first axis may differ where `made` is empty."""
-    shape, expected = tuple(found.shape), tuple(made.shape)
+def _check_array(saved: Any, fresh: Any, where: str) -> None:
+    """Checks an array or a tensor; the first axis may differ where `fresh` is empty."""
+    shape, expected = tuple(saved.shape), tuple(fresh.shape)
     if expected and expected[0] == 0 and len(shape) == len(expected):
         shape, expected = shape[1:], expected[1:]
-    if found.dtype != made.dtype or shape != expected:
-        has, belongs = f"{found.dtype} {list(found.shape)}", f"{made.dtype} {list(made.shape)}"
+    if saved.dtype != fresh.dtype or shape != expected:
+        has, belongs = f"{saved.dtype} {list(saved.shape)}", f"{fresh.dtype} {list(fresh.shape)}"
         raise StateError(f"{where} is {has} where {belongs} belongs")
 
 

@@ -27,15 +27,15 @@ from rlbook.seeding import rng_for
 
 
 def descend(
-    found: SearchTree, world: World, choose: Callable[[int], int]
+    search_tree: SearchTree, world: World, choose: Callable[[int], int]
 ) -> tuple[int, int, int, bool]:
     """One simulation's selection and expansion: from the root to a node that is new, or an ending.
 
     Args:
-        found: the tree so far, with room for one more node. Edges and rewards of the way are left
-            in its `path` and `rewards`. In a deterministic world (`mode` "closed") a known child is
-            entered by what is remembered of it, and only the leaf's step is taken; otherwise every
-            step is.
+        search_tree: the tree so far, with room for one more node. Edges and rewards of the way are
+            left in its `path` and `rewards`. In a deterministic world (`mode` "closed") a known
+            child is entered by what is remembered of it, and only the leaf's step is taken;
+            otherwise every step is.
         world: where steps are taken.
         choose: from a node to one of its edges.
 
@@ -43,8 +43,9 @@ def descend(
         The node, how many edges lead to it, what the last step led to (see `table_model`), and
         whether the node is new.
     """
-    keys, sibling, visits, child, _, _, used, _, path, rewards = found.tree
-    met, num_actions, closed = found.met, found.num_actions, found.mode == "closed"
+    keys, sibling, visits, child, _, _, used, _, path, rewards = search_tree.tree
+    met, num_actions = search_tree.met, search_tree.num_actions
+    closed = search_tree.mode == "closed"
     node, length, ending, new = 0, 0, GOES_ON, False
     if not closed:
         world.to_root()
@@ -59,41 +60,41 @@ def descend(
             if closed:
                 world.load(met[node].state)
             reward, ending = world.step(edge - node * num_actions)
-            key = world.key(world.obs, found.mode, ending)
+            key = world.key(world.obs, search_tree.mode, ending)
             after = find_child(edge, key, child, sibling, keys)
             if after < 0:
                 new, after = True, add_child(edge, key, child, sibling, keys, used)
-                remember(found, world, reward, ending)
+                remember(search_tree, world, reward, ending)
         path[length], rewards[length] = edge, reward
         node, length = after, length + 1
-    if ending != GOES_ON and found.mode != "open-loop":
+    if ending != GOES_ON and search_tree.mode != "open-loop":
         visits[node] += 1
     return node, length, ending, new
 
 
-def remember(found: SearchTree, world: World, reward: float, ending: int) -> None:
+def remember(search_tree: SearchTree, world: World, reward: float, ending: int) -> None:
     """Records what led to a new node; in a table, nothing needs recording."""
-    if found.met:
+    if search_tree.met:
         state: object = None
-        if found.mode == "closed" and ending != TERMINATED:
+        if search_tree.mode == "closed" and ending != TERMINATED:
             state = world.save() if ending == GOES_ON else copy.deepcopy(world.obs)
-        found.met.append(NodeRecord(reward, ending, state, world.allowed))
+        search_tree.met.append(NodeRecord(reward, ending, state, world.allowed))
 
 
-def allowed_at(found: SearchTree, world: World, node: int) -> Any:
+def allowed_at(search_tree: SearchTree, world: World, node: int) -> Any:
     """[A], 1 for each action allowed in the state of a node on the way down; None: all are."""
-    return found.met[node].mask if found.mode == "closed" else world.allowed
+    return search_tree.met[node].mask if search_tree.mode == "closed" else world.allowed
 
 
 def subtree_after(
-    found: SearchTree, world: World, action: int, observation: object, spare: int
+    search_tree: SearchTree, world: World, action: int, observation: object, spare: int
 ) -> SearchTree | None:
     """The part of the last search below an action that was taken at its root and led to
     `observation`, with room for `spare` more nodes; None if the search did not reach that state.
     """
-    tree, key = found.tree, world.key(observation, found.mode, GOES_ON)
+    tree, key = search_tree.tree, world.key(observation, search_tree.mode, GOES_ON)
     node = find_child(action, key, tree.child, tree.sibling, tree.key)
-    return None if node < 0 else found.subtree(node, spare)
+    return None if node < 0 else search_tree.subtree(node, spare)
 
 
 class SearchAgent(Agent):
@@ -147,7 +148,7 @@ class SearchAgent(Agent):
         self,
         observation: object,
         rng: np.random.Generator,
-        kept: SearchTree | None = None,
+        reused_tree: SearchTree | None = None,
         *,
         simulations: int | None = None,
         action_mask: NDArray[np.bool_] | None = None,
@@ -157,7 +158,7 @@ class SearchAgent(Agent):
         Args:
             observation: what the environment shows there.
             rng: decides what is tried.
-            kept: a tree to go on with, whose root is that state.
+            reused_tree: a tree to go on with, whose root is that state.
             simulations: how many; None: as the config says.
             action_mask: [A], what the environment allows there; None: what its own method
                 `action_mask` says, or everything.
@@ -165,7 +166,7 @@ class SearchAgent(Agent):
         self.check_one(observation)
         self._show_mask(observation, action_mask)
         count = self.config.simulations if simulations is None else simulations
-        found = self.prepare(rng, kept, room=count)
+        found = self.prepare(rng, reused_tree, room=count)
         self.grow(found, observation, count, rng)
         if found.mode == "closed" and self._world.has_drawn():
             # not deterministic after all: what was remembered is worth nothing
@@ -186,7 +187,7 @@ class SearchAgent(Agent):
     def prepare(
         self,
         rng: np.random.Generator,
-        kept: SearchTree | None = None,
+        reused_tree: SearchTree | None = None,
         *,
         random: bool = False,
         room: int | None = None,
@@ -198,7 +199,7 @@ class SearchAgent(Agent):
             room: for how many simulations; None: as the config says.
         """
         mode = self._mode(random or self._random)
-        found = kept
+        found = reused_tree
         if found is None:
             nodes = 1 + (self.config.simulations if room is None else room)
             found = SearchTree(empty_tree(nodes, self._num_actions), self._num_actions, mode)
@@ -212,6 +213,6 @@ class SearchAgent(Agent):
 
     @abstractmethod
     def grow(
-        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+        self, tree: SearchTree, observation: object, simulations: int, rng: np.random.Generator
     ) -> None:
         """Adds simulations to a prepared tree, in place."""

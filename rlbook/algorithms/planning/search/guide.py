@@ -31,7 +31,7 @@ class Judge(Protocol):
         obs: Observation,
         action: NDArray[np.int64],
         next_obs: Observation,
-        over: NDArray[np.bool_],
+        done: NDArray[np.bool_],
     ) -> tuple[Floats, Floats | None]: ...
 
 

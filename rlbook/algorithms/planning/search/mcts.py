@@ -55,7 +55,7 @@ from rlbook.seeding import rng_state, set_rng_state
 
 @has_fast_form
 def grow(
-    found: SearchTree,
+    tree: SearchTree,
     world: World,
     observation: object,
     simulations: int,
@@ -65,30 +65,30 @@ def grow(
     """Adds simulations from the state that `observation` shows to a prepared tree, in place."""
     world.begin(observation, rng)
     for _ in range(simulations):
-        simulate(found, world, config, rng)
+        simulate(tree, world, config, rng)
 
 
-def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random.Generator) -> None:
+def simulate(tree: SearchTree, world: World, config: MCTSConfig, rng: np.random.Generator) -> None:
     """One simulation: selection, expansion, evaluation, backup.
 
     Args:
-        found: the tree so far, with room for one more node.
+        tree: the tree so far, with room for one more node.
         world: where steps are taken.
         config: c, γ, and how leaves are evaluated.
         rng: its `random()` chooses.
     """
-    num_actions, tree = found.num_actions, found.tree
-    visits, count, mean, bounds = tree.visits, tree.count, tree.mean, tree.bounds
+    num_actions, arrays = tree.num_actions, tree.tree
+    visits, count, mean, bounds = arrays.visits, arrays.count, arrays.mean, arrays.bounds
 
     def choose(node: int) -> int:
-        allowed = allowed_at(found, world, node)
+        allowed = allowed_at(tree, world, node)
         if allowed is None:
             return select(node, num_actions, visits, count, mean, bounds, config.c, rng)
         return select_allowed(node, num_actions, count, mean, bounds, config.c, rng, allowed, 0)
 
-    _, length, ending, _ = descend(found, world, choose)
+    _, length, ending, _ = descend(tree, world, choose)
     G = leaf_value(world, ending, config, rng)
-    found.back_up(G, length, config.gamma)
+    tree.back_up(G, length, config.gamma)
 
 
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
@@ -200,10 +200,10 @@ class MCTS(SearchAgent):
         return best[0] if len(best) == 1 else best[int(self.rng.random() * len(best))]
 
     def grow(
-        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+        self, tree: SearchTree, observation: object, simulations: int, rng: np.random.Generator
     ) -> None:
         """Adds simulations to a prepared tree, in place."""
-        grow(found, self._world, observation, simulations, self.config, rng)
+        grow(tree, self._world, observation, simulations, self.config, rng)
 
     def learn(self, step: Step) -> Metrics:
         """Learns nothing; keeps the subtree below the move for the next search."""

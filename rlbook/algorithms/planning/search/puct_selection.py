@@ -59,16 +59,17 @@ def select_puct(
     return best
 
 
-def puct_choice(found: SearchTree, world: World, c: float) -> Callable[[int], int]:
+def puct_choice(search_tree: SearchTree, world: World, c: float) -> Callable[[int], int]:
     """How a search goes down a tree by PUCT: from a node to one of its edges; see `descend`.
 
     Args:
-        found: the tree, with the prior of its nodes; both may grow while it is used.
+        search_tree: the tree, with the prior of its nodes; both may grow while it is used.
         world: where steps are taken.
         c: weight of the prior against returns scaled to [0, 1].
     """
-    num_actions, prior, varies = found.num_actions, found.prior, masks_vary(found, world)
-    count, mean, bounds = found.tree.count, found.tree.mean, found.tree.bounds
+    num_actions, prior = search_tree.num_actions, search_tree.prior
+    varies = masks_vary(search_tree, world)
+    count, mean, bounds = search_tree.tree.count, search_tree.tree.mean, search_tree.tree.bounds
 
     def choose(node: int) -> int:
         allowed = world.allowed if varies else None
@@ -77,11 +78,11 @@ def puct_choice(found: SearchTree, world: World, c: float) -> Callable[[int], in
     return choose
 
 
-def masks_vary(found: SearchTree, world: World) -> bool:
+def masks_vary(search_tree: SearchTree, world: World) -> bool:
     """Whether a node may stand for states with different masks, so that the mask is checked when an
     action is chosen; otherwise forbidden actions have prior 0.
     """
-    return found.mode != "closed" and not isinstance(world, TableModel)
+    return search_tree.mode != "closed" and not isinstance(world, TableModel)
 
 
 def visit_policy(counts: ArrayLike, temperature: float = 1.0) -> NDArray[np.float64]:

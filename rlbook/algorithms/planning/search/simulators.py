@@ -81,13 +81,13 @@ class Simulator(ABC, Generic[S]):
         outcomes."""
         return 0 if mode == "open-loop" else 4 * content(observation) + ending
 
-    def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
+    def prepare(self, search_tree: SearchTree, rng: np.random.Generator) -> None:
         """Stores the real environment's state as the root, and reseeds the copy."""
         self.noise.bit_generator.state = self._quiet = np.random.default_rng(
             int(rng.random() * 2**53)
         ).bit_generator.state
         self._root = self.real_state()
-        found.met[:1] = [NodeRecord(0.0, GOES_ON, self._root, self.root_mask)]
+        search_tree.met[:1] = [NodeRecord(0.0, GOES_ON, self._root, self.root_mask)]
 
     def begin(self, observation: object, rng: UniformSource) -> None:
         """Does nothing: the search starts from the real environment's state, and the copy has its
@@ -134,7 +134,7 @@ class Simulator(ABC, Generic[S]):
             self.obs, reward, terminated, truncated, info = answer
             paid = number(reward)
             if ACTION_MASK in info or self.allowed is not None:
-                mask = self._masks.read_mask(info, None, over=terminated or truncated)
+                mask = self._masks.read_mask(info, None, done=terminated or truncated)
                 self.allowed = None if mask is None else mask.astype(int).tolist()
         except TrainingError:
             raise

@@ -72,7 +72,7 @@ def batch_td_update(
     reward: float,
     next_state: int,
     terminated: bool,
-    over: bool,
+    done: bool,
 ) -> float | None:
     """Records the step; when the episode is over, replays all steps until V converges.
 
@@ -83,7 +83,7 @@ def batch_td_update(
     memory.successors[place], memory.ends[place] = next_state, terminated
     memory.kept[0] = place + 1
     memory.counts[state] += 1
-    if not over:
+    if not done:
         return None
     first = largest = replay_batch(memory, settings)
     replays = 1

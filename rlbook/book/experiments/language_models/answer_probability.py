@@ -105,10 +105,10 @@ def run(
     }
 
 
-def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
+def measurements(result: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
     """Means over the runs, each run's final result, and how many runs improved."""
-    numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
-    for name, each in found.items():
+    numbers = {"before": float(result["verifier"].accuracy[:, 0].mean())}
+    for name, each in result.items():
         numbers[f"{name}, mean"] = float(each.accuracy[:, -1].mean())
         numbers |= {
             f"{name}, run {number}": float(end)
@@ -116,17 +116,17 @@ def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
         }
         gains = each.accuracy[:, -1] - each.accuracy[:, 0]
         numbers[f"{name}, runs that gained"] = float((gains > 0).sum())
-    less = found["answer"].accuracy[:, -1] - found["verifier"].accuracy[:, -1]
+    less = result["answer"].accuracy[:, -1] - result["verifier"].accuracy[:, -1]
     numbers["answer less verifier, median"] = float(np.median(less))
     return numbers
 
 
-def draw(found: dict[str, AnswerProbabilityCurves]) -> Figure:
+def draw(result: dict[str, AnswerProbabilityCurves]) -> Figure:
     """The share of correct answers over rounds; a thin line for each run."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, labelled_figure, legend
 
     figure, axes = labelled_figure(6.0, 3.6, "rounds", "share of right answers")
-    for place, (name, each) in enumerate(found.items()):
+    for place, (name, each) in enumerate(result.items()):
         draw_runs(axes, each.rounds, each.accuracy, curve_colour(place), name)
     axes.set_ylim(0, 1)
     legend(axes, "lower right")

@@ -145,35 +145,35 @@ def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.
     return seconds
 
 
-def measurements(found: LayerCosts) -> dict[str, float]:
+def measurements(result: LayerCosts) -> dict[str, float]:
     """The counts for one token; how the parts grow from the second-longest text to one twice as
     long; the time of the last tokens."""
-    longest = float(found.lengths[-1])
-    a_token = found.products[MATRICES][-1] / longest
+    longest = float(result.lengths[-1])
+    a_token = result.products[MATRICES][-1] / longest
     numbers = {
         "multiplications a token, matrices": float(a_token),
         "multiplications a token of the longest text, attention": float(
-            found.products[ATTENTION][-1] / longest
+            result.products[ATTENTION][-1] / longest
         ),
         "length at which both are equal": float(
-            a_token * longest**2 / found.products[ATTENTION][-1]
+            a_token * longest**2 / result.products[ATTENTION][-1]
         ),
-        "MB kept for the backward pass, shortest text": float(found.kept[0] / 1e6),
-        "MB kept for the backward pass, longest text": float(found.kept[-1] / 1e6),
-        "kB of KV cache a token and layer": found.cache_bytes / 1e3,
+        "MB kept for the backward pass, shortest text": float(result.kept[0] / 1e6),
+        "MB kept for the backward pass, longest text": float(result.kept[-1] / 1e6),
+        "kB of KV cache a token and layer": result.cache_bytes / 1e3,
     }
     growth = {
         f"time of {part}, longest text beside half of it": float(seconds[-1] / seconds[-2])
-        for part, seconds in found.seconds.items()
+        for part, seconds in result.seconds.items()
     }
     last = {
         f"ms a token, the last 16 of {len(seconds)}, {name}": float(1e3 * seconds[-16:].mean())
-        for name, seconds in found.token_seconds.items()
+        for name, seconds in result.token_seconds.items()
     }
     return numbers | growth | last
 
 
-def draw(found: LayerCosts) -> Figure:
+def draw(result: LayerCosts) -> Figure:
     """Time and memory over the length, and the time of each generated token."""
     from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
@@ -181,17 +181,17 @@ def draw(found: LayerCosts) -> Figure:
     figure = new_figure(10.0, 3.5)
     times, memory, writing = figure.subplots(1, 3)
     label_axes(times, "n, tokens", "milliseconds of CPU", "a layer's forward pass")
-    for place, (part, seconds) in enumerate(found.seconds.items()):
-        times.plot(found.lengths, 1e3 * seconds, marker="o", color=curve_colour(place), label=part)
+    for place, (part, seconds) in enumerate(result.seconds.items()):
+        times.plot(result.lengths, 1e3 * seconds, marker="o", color=curve_colour(place), label=part)
     label_axes(memory, "n, tokens", "megabytes", "memory of a layer")
-    weights = HEADS * found.lengths.astype(float) ** 2 * FLOAT
-    kept = {"kept for the backward pass": found.kept, "attention weights alone": weights}
+    weights = HEADS * result.lengths.astype(float) ** 2 * FLOAT
+    kept = {"kept for the backward pass": result.kept, "attention weights alone": weights}
     for place, (name, size) in enumerate(kept.items()):
-        memory.plot(found.lengths, size / 1e6, marker="o", color=curve_colour(place), label=name)
-    cache = found.cache_bytes * found.lengths / 1e6
-    memory.plot(found.lengths, cache, marker="o", color=curve_colour(2), label="KV cache")
+        memory.plot(result.lengths, size / 1e6, marker="o", color=curve_colour(place), label=name)
+    cache = result.cache_bytes * result.lengths / 1e6
+    memory.plot(result.lengths, cache, marker="o", color=curve_colour(2), label="KV cache")
     label_axes(writing, "t, the token that is written", "milliseconds of CPU", "one more token")
-    for place, (name, seconds) in enumerate(found.token_seconds.items()):
+    for place, (name, seconds) in enumerate(result.token_seconds.items()):
         place_of = np.arange(1, len(seconds) + 1)
         writing.plot(place_of, 1e3 * seconds, color=curve_colour(place), label=name, linewidth=1.2)
     for axes in (times, memory):

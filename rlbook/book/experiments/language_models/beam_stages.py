@@ -101,10 +101,10 @@ def _best_beam(path: Path) -> float:
     )
 
 
-def measurements(found: BeamStageMeans) -> dict[str, float]:
+def measurements(result: BeamStageMeans) -> dict[str, float]:
     """The numbers on the page: means over the runs, and each run's gain over SFT and KL to it."""
-    sampled, greedy, right, kl = found.after.mean(0).T
-    gain = found.after[:, 1:, 0] - found.after[:, :1, 0]  # [K, 3]
+    sampled, greedy, right, kl = result.after.mean(0).T
+    gain = result.after[:, 1:, 0] - result.after[:, :1, 0]  # [K, 3]
     numbers: dict[str, float] = {}
     for k, name in enumerate(NAMES):
         numbers |= {
@@ -120,18 +120,18 @@ def measurements(found: BeamStageMeans) -> dict[str, float]:
             }
             numbers |= {
                 f"{name}: KL, run {number}": value
-                for number, value in enumerate(found.after[:, k, 3], start=1)
+                for number, value in enumerate(result.after[:, k, 3], start=1)
             }
     extra = {
-        "RCE's passes with equal weights: sampled": found.alike.mean(),
-        "best recorded beam": found.best_beam.mean(),
-        "optimum": found.optimum,
+        "RCE's passes with equal weights: sampled": result.alike.mean(),
+        "best recorded beam": result.best_beam.mean(),
+        "optimum": result.optimum,
         "without shots": correctness_without_shots().mean(),
     }
     return {name: float(value) for name, value in (numbers | extra).items()}
 
 
-def draw(found: BeamStageMeans) -> Figure:
+def draw(result: BeamStageMeans) -> Figure:
     """The score after each stage, sampled and greedy; points are seeds, bars their means."""
     from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
@@ -140,19 +140,19 @@ def draw(found: BeamStageMeans) -> Figure:
     axes: Any = figure.subplots()
     place = np.arange(len(STAGES))
     for k, (name, shift) in enumerate((("sampled", -0.18), ("greedy", 0.18))):
-        values = found.after[:, :, k]  # [K, 4]
+        values = result.after[:, :, k]  # [K, 4]
         axes.bar(
             place + shift, values.mean(0), width=0.34, color=curve_colour(k), alpha=0.6, label=name
         )
         axes.plot(
             np.tile(place + shift, (len(values), 1)).T, values.T, ".", color="black", markersize=4
         )
-    axes.axhline(found.optimum, color="black", linewidth=1.0)
-    axes.axhline(found.best_beam.mean(), color="black", linewidth=1.0, linestyle=":")
-    axes.text(-0.45, found.optimum, "optimum", va="bottom", fontsize=8)
-    axes.text(-0.45, found.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
+    axes.axhline(result.optimum, color="black", linewidth=1.0)
+    axes.axhline(result.best_beam.mean(), color="black", linewidth=1.0, linestyle=":")
+    axes.text(-0.45, result.optimum, "optimum", va="bottom", fontsize=8)
+    axes.text(-0.45, result.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
     lines = [name.replace(", ", ",\n") for name in NAMES]
-    axes.set(xticks=place, xticklabels=lines, ylim=(0.0, 1.3 * found.optimum))
+    axes.set(xticks=place, xticklabels=lines, ylim=(0.0, 1.3 * result.optimum))
     label_axes(axes, "", "mean score of held-out queries")
     axes.legend(loc="upper right", ncols=2, fontsize=8)
     return figure

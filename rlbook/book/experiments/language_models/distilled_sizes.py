@@ -93,37 +93,37 @@ def _parameters(run: Run) -> int:
     return sum(parameter.numel() for parameter in run.agent.policy.parameters())  # type: ignore[attr-defined]
 
 
-def measurements(found: DistilledSizes) -> dict[str, float]:
+def measurements(result: DistilledSizes) -> dict[str, float]:
     """The shares of correct sums: the teacher's, the students' means, and each student's."""
-    means = {f"{labels}, mean": float(each.mean()) for labels, each in found.accuracy.items()}
+    means = {f"{labels}, mean": float(each.mean()) for labels, each in result.accuracy.items()}
     single = {
         f"{labels}, run {number}": float(one)
-        for labels, each in found.accuracy.items()
+        for labels, each in result.accuracy.items()
         for number, one in enumerate(each, start=1)
     }
-    size = found.parameters[1] / found.parameters[0]
+    size = result.parameters[1] / result.parameters[0]
     return (
-        {"parameters of a student / of the teacher": size, "teacher": found.teacher}
+        {"parameters of a student / of the teacher": size, "teacher": result.teacher}
         | means
         | single
     )
 
 
-def draw(found: DistilledSizes) -> Figure:
+def draw(result: DistilledSizes) -> Figure:
     """A dot for each student, and a line for the teacher."""
     from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
     figure, axes = labelled_figure(5.0, 3.2, "labels", "held-out sums right")
-    for place, each in enumerate(found.accuracy.values()):
+    for place, each in enumerate(result.accuracy.values()):
         axes.plot([place] * len(each), each, "o", color=curve_colour(place), alpha=0.7)
         axes.plot(
             place, each.mean(), "_", color=curve_colour(place), markersize=26, markeredgewidth=2.5
         )
-    axes.axhline(found.teacher, color="0.5", linestyle="--", linewidth=1.2, label="teacher")
+    axes.axhline(result.teacher, color="0.5", linestyle="--", linewidth=1.2, label="teacher")
     axes.set(
-        xticks=range(len(found.accuracy)),
-        xticklabels=list(found.accuracy),
-        xlim=(-0.6, len(found.accuracy) - 0.4),
+        xticks=range(len(result.accuracy)),
+        xticklabels=list(result.accuracy),
+        xlim=(-0.6, len(result.accuracy) - 0.4),
     )
     legend(axes, "lower right")
     return figure

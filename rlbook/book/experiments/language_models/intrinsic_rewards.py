@@ -111,10 +111,10 @@ def sampled_accuracy(run: Run) -> float:
     return rlbook.evaluate(run, episodes=HELD_OUT, explore=True).mean
 
 
-def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
+def measurements(result: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {}
-    for name, each in found.items():
+    for name, each in result.items():
         for kind, shares in (("drawn", each.sampled), ("greedy", each.accuracy)):
             best = int(shares.mean(axis=0).argmax())
             numbers[f"{name}: {kind}, before"] = float(shares[:, 0].mean())
@@ -129,7 +129,7 @@ def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
+def draw(result: dict[str, IntrinsicRewardCurves]) -> Figure:
     """Accuracy and reward side by side; a thin line for each run, and a dashed one for the mean
     initial value."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
@@ -139,7 +139,7 @@ def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
     accuracies, paid = figure.subplots(1, 2)
     label_axes(accuracies, "rounds", "share of right answers")
     label_axes(paid, "rounds", "reward, above its first value (nats)")
-    for place, (name, each) in enumerate(found.items()):
+    for place, (name, each) in enumerate(result.items()):
         gained = each.reward - each.reward[:, 1:2]
         curves = (
             (accuracies, each.sampled, f"{name}, drawn", 0),

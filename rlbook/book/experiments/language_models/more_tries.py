@@ -78,29 +78,29 @@ def evaluate_learner(name: str, seed: int) -> SampledEvaluation:
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
 
 
-def measurements(found: PassRates) -> dict[str, float]:
+def measurements(result: PassRates) -> dict[str, float]:
     """Means over the seeds."""
     shown = (1, 8, SAMPLES)
     numbers = {
-        f"{name}: pass@{k}": float(found.passed[name][:, list(found.tries).index(k)].mean())
+        f"{name}: pass@{k}": float(result.passed[name][:, list(result.tries).index(k)].mean())
         for name in LEARNERS
         for k in shown
     }
-    voted = {f"{name}: maj@{SAMPLES}": float(found.voted[name].mean()) for name in LEARNERS}
+    voted = {f"{name}: maj@{SAMPLES}": float(result.voted[name].mean()) for name in LEARNERS}
     return (
         numbers
         | voted
-        | {f"{name}: perplexity": float(found.perplexity[name].mean()) for name in LEARNERS}
+        | {f"{name}: perplexity": float(result.perplexity[name].mean()) for name in LEARNERS}
     )
 
 
-def draw(found: PassRates) -> Figure:
+def draw(result: PassRates) -> Figure:
     """pass@k against k, a thin line for each seed."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, labelled_figure, legend
 
     figure, axes = labelled_figure(6.0, 3.6, "k, tries of each prompt", "pass@k")
     for place, name in enumerate(LEARNERS):
-        draw_runs(axes, found.tries, found.passed[name], curve_colour(place), name)
+        draw_runs(axes, result.tries, result.passed[name], curve_colour(place), name)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0.0, 1.02)
     legend(axes, "lower right")

@@ -140,13 +140,13 @@ def stack_runs(runs: list[list[EvaluationPoint]]) -> OverOptimisationCurves:
     return OverOptimisationCurves(*np.moveaxis(table, -1, 0))
 
 
-def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
+def measurements(result: dict[str, OverOptimisationCurves]) -> dict[str, float]:
     """The numbers on the page: means over the seeds, at the first and the last evaluation.
 
     Where a policy has no good answer any more there is no AUC: that seed is left out of its mean.
     """
     numbers: dict[str, float] = {}
-    for stage, each in found.items():
+    for stage, each in result.items():
         shown = {
             "learned score": each.learned,
             "true score": each.true,
@@ -166,7 +166,7 @@ def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
+def draw(result: dict[str, OverOptimisationCurves]) -> Figure:
     """The reward model's scores and how often it is right; thin lines are seeds."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
@@ -180,7 +180,7 @@ def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
     for axes, (label, name) in zip(figure.subplots(1, 3), panels, strict=True):
         label_axes(axes, "thousand tokens written", label)
         for place, (stage, title) in enumerate(STAGES.items()):
-            steps, values = found[stage].tokens / 1_000, getattr(found[stage], name)
+            steps, values = result[stage].tokens / 1_000, getattr(result[stage], name)
             draw_runs(axes, steps, values, curve_colour(place), title, thin=0.7, linewidth=2.0)
         if name == "learned":
             legend(axes, "lower right")

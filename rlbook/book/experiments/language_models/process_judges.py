@@ -199,12 +199,12 @@ def training_solutions(
 
 
 def fit_judge(
-    run: rlbook.Run, found: SampledCompletions, steps: TextSteps, label: Floats, seed: int
+    run: rlbook.Run, completions: SampledCompletions, steps: TextSteps, label: Floats, seed: int
 ) -> ProcessReward:
     """A judge trained on these labels [N, S]."""
     agent: Any = run.agent
     judge = ProcessReward(agent.policy, rng_for(seed, "initialisation"))
-    judge.fit(found, steps, label, rng_for(seed, "minibatches"), **FIT)
+    judge.fit(completions, steps, label, rng_for(seed, "minibatches"), **FIT)
     return judge
 
 
@@ -227,9 +227,9 @@ def best_rows(score: Floats) -> NDArray[np.int64]:
 
 
 def _solutions_of_rows(
-    found: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64]
+    completions: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64]
 ) -> Solutions:
-    right, count = found.reward[rows], steps.mask[rows].sum(axis=1).astype(np.float64)
+    right, count = completions.reward[rows], steps.mask[rows].sum(axis=1).astype(np.float64)
     return Solutions(right[None], count[None])
 
 
@@ -249,13 +249,13 @@ def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
     )
 
 
-def measurements(found: JudgedSolutions) -> dict[str, float]:
+def measurements(result: JudgedSolutions) -> dict[str, float]:
     """The share of right answers and the mean number of steps, and the change of both against a
     single sample or the policy before, with half of its 95 % interval over seeds."""
     numbers: dict[str, float] = {}
     for kind, known, base in (
-        ("best of 16", found.chosen, found.chosen[SINGLE]),
-        ("paid by", found.trained, found.trained[BEFORE]),
+        ("best of 16", result.chosen, result.chosen[SINGLE]),
+        ("paid by", result.trained, result.trained[BEFORE]),
     ):
         for name, solutions in known.items():
             told = f"{kind}, {name}"
@@ -268,19 +268,19 @@ def measurements(found: JudgedSolutions) -> dict[str, float]:
                     low, high = t_interval(change)
                     numbers[f"{told}: {what}"] = float(change.mean())
                     numbers[f"{told}: {what}, ±"] = (high - low) / 2
-    for name, change in found.score.items():
+    for name, change in result.score.items():
         for when, value in zip(("before", "after"), change.mean(0), strict=True):
             numbers[f"{name}: score {when}"] = float(value)
-        right = found.trained[name].right.mean(axis=1)
+        right = result.trained[name].right.mean(axis=1)
         numbers[f"{name}: score, least rise of a seed"] = float((change[:, 1] - change[:, 0]).min())
         numbers[f"{name}: right, most of a seed"] = float(right.max())
         numbers[f"{name}: right, least fall of a seed"] = float(
-            (found.trained[BEFORE].right.mean(axis=1) - right).min()
+            (result.trained[BEFORE].right.mean(axis=1) - right).min()
         )
     return numbers
 
 
-def draw(found: JudgedSolutions) -> Figure:
+def draw(result: JudgedSolutions) -> Figure:
     """Left: the solution of 16 that each judge selects. Right: the policy after training on a
     judge's reward. Bars are shares of correct answers, a dot is a seed; the number is that of the
     steps."""
@@ -290,7 +290,7 @@ def draw(found: JudgedSolutions) -> Figure:
     figure = new_figure(10.5, 3.6)
     sides = zip(
         figure.subplots(1, 2, width_ratios=(8, 5)),
-        (found.chosen, found.trained),
+        (result.chosen, result.trained),
         ("best of 16", "paid by"),
         strict=True,
     )

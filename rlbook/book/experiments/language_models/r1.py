@@ -285,7 +285,7 @@ def mean_and_half(seeds: NDArray[np.float64]) -> tuple[float, float]:
     return float(seeds.mean()), (high - low) / 2
 
 
-def measurements(found: R1Measures) -> dict[str, float]:
+def measurements(result: R1Measures) -> dict[str, float]:
     """The numbers on the page: means over the seeds, and the gain of each stage over the previous
     one, on the same prompts; ± is half of the 95 % interval over seeds."""
     told = {
@@ -303,10 +303,10 @@ def measurements(found: R1Measures) -> dict[str, float]:
         shown = [
             key
             for key in told
-            if key in found.after[stage] and (key != "copies" or stage in (*STAGES[3:], *SMALL))
+            if key in result.after[stage] and (key != "copies" or stage in (*STAGES[3:], *SMALL))
         ]
         for key in shown:
-            add(f"{stage}: {told[key]}", found.after[stage][key].mean(1))
+            add(f"{stage}: {told[key]}", result.after[stage][key].mean(1))
     for before, after in (
         ("base", "zero"),
         ("zero", "reasoning_rl"),
@@ -314,16 +314,16 @@ def measurements(found: R1Measures) -> dict[str, float]:
         ("small_rl", "distilled"),
     ):
         for key in ("sums", "sampled"):
-            gain = found.after[after][key].mean(1) - found.after[before][key].mean(1)
+            gain = result.after[after][key].mean(1) - result.after[before][key].mean(1)
             add(f"{after} - {before}: {told[key]}", gain)
-    copies = (found.after[stage]["copies"].mean(1) for stage in ("all_tasks_rl", "second_sft"))
+    copies = (result.after[stage]["copies"].mean(1) for stage in ("all_tasks_rl", "second_sft"))
     add("all_tasks_rl - second_sft: copies, greedy", np.subtract(*copies))
     for stage in ("zero", "reasoning_rl", "all_tasks_rl", "small_rl", "distilled"):
-        seeds = found.after[stage]["sampled"].mean(1)
+        seeds = result.after[stage]["sampled"].mean(1)
         numbers[f"{stage}: sums, sampled, lowest"] = float(seeds.min())
         numbers[f"{stage}: sums, sampled, seeds above 90 %"] = float((seeds > 0.9).sum())
     final, cold = (
-        found.after[stage]["sampled"].mean(1) for stage in ("all_tasks_rl", "cold_start")
+        result.after[stage]["sampled"].mean(1) for stage in ("all_tasks_rl", "cold_start")
     )
     numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] = float(
         (final / cold).min()
@@ -331,17 +331,17 @@ def measurements(found: R1Measures) -> dict[str, float]:
     numbers |= dict(
         zip(
             ("written: right", "written: clean too", "written: different too"),
-            map(float, found.kept.mean(0)),
+            map(float, result.kept.mean(0)),
             strict=True,
         )
     )
     return numbers | {
-        f"{stage}: seconds": float(found.seconds[stage].mean())
+        f"{stage}: seconds": float(result.seconds[stage].mean())
         for stage in ("small_rl", "distilled")
     }
 
 
-def draw(found: R1Measures) -> Figure:
+def draw(result: R1Measures) -> Figure:
     """Left: R1-Zero's accuracy and use of steps during training. Right: the result of each stage. A
     dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
@@ -352,11 +352,11 @@ def draw(found: R1Measures) -> Figure:
     label_axes(left, "share of the training", "share of the samples", "R1-Zero")
     for place, told in enumerate(CURVES.values()):
         middles = (np.arange(BINS) + 0.5) / BINS
-        draw_runs(left, middles, found.zero[:, place], curve_colour(place), told, thin=0.7)
+        draw_runs(left, middles, result.zero[:, place], curve_colour(place), told, thin=0.7)
     label_axes(right, "", "share, held out", "R1")
     for place, (key, told) in enumerate(SIDES.items()):
         for across, stage in enumerate([*STAGES, *SMALL]):
-            seeds = found.after[stage][key].mean(1)
+            seeds = result.after[stage][key].mean(1)
             right.bar(
                 across + 0.27 * (place - 1),
                 seeds.mean(),

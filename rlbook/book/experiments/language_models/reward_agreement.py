@@ -125,10 +125,10 @@ def run() -> dict[str, Agreement]:
     return {"grounding": passage_agreement(), "rubric": rubric_agreement()}
 
 
-def measurements(found: dict[str, Agreement]) -> dict[str, float]:
+def measurements(result: dict[str, Agreement]) -> dict[str, float]:
     """The numbers on the page."""
     return {
         f"{name}: {key}": value
-        for name, each in found.items()
+        for name, each in result.items()
         for key, value in agreement_measures(each).items()
     }

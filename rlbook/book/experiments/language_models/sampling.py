@@ -163,23 +163,23 @@ def texts_of(
     )
 
 
-def measurements(found: DrawnAnswers) -> dict[str, float]:
+def measurements(result: DrawnAnswers) -> dict[str, float]:
     """Means of the runs at some temperatures, and the results of beam search."""
     numbers = {}
     for temperature in (0.0, 0.3, 0.7, 1.0):
-        row = list(found.temperatures).index(temperature)
-        numbers[f"temperature {temperature:g}: right"] = float(found.right[row].mean())
+        row = list(result.temperatures).index(temperature)
+        numbers[f"temperature {temperature:g}: right"] = float(result.right[row].mean())
         numbers[f"temperature {temperature:g}: different of {SAMPLES}"] = float(
-            found.different[row].mean()
+            result.different[row].mean()
         )
-    for row, beams in enumerate(found.beams):
+    for row, beams in enumerate(result.beams):
         name = f"{beams} beam" + "s" * (beams > 1)
-        numbers[f"{name}: right"] = float(found.beams_right[row])
-        numbers[f"{name}: log p"] = float(found.log_prob[row])
+        numbers[f"{name}: right"] = float(result.beams_right[row])
+        numbers[f"{name}: log p"] = float(result.log_prob[row])
     return numbers
 
 
-def draw(found: DrawnAnswers) -> Figure:
+def draw(result: DrawnAnswers) -> Figure:
     """The effect of the settings on the two distributions; answers over the temperature; and a
     search tree."""
     figure = new_figure(10.0, 6.6, narrow_height=2.1 * len(SETTINGS) + 7.0)
@@ -191,7 +191,7 @@ def draw(found: DrawnAnswers) -> Figure:
     grid = grid.T if stacked else grid
     for row, (text, logits) in enumerate(LOGITS.items()):
         plain = torch.tensor(logits).softmax(-1).numpy()
-        for column, (name, kept) in enumerate(found.kept[text].items()):
+        for column, (name, kept) in enumerate(result.kept[text].items()):
             draw_bars(grid[row, column], plain, kept, name if row == 0 else "")
         grid[row, 0].set_ylabel(f"{text}\nprobability", **words(fontsize=9.5))
     right, beams = below.subplots(2, 1) if stacked else below.subplots(1, 2)
@@ -204,11 +204,11 @@ def draw(found: DrawnAnswers) -> Figure:
     for name, (low, high) in BANDS.items():
         right.text((low + high) / 2, 0.04, name, ha="center", **words(fontsize=9))
     (first,) = right.plot(
-        found.temperatures, found.right.mean(1), marker="o", color=curve_colour(0), label="right"
+        result.temperatures, result.right.mean(1), marker="o", color=curve_colour(0), label="right"
     )
     (second,) = spread.plot(
-        found.temperatures,
-        found.different.mean(1),
+        result.temperatures,
+        result.different.mean(1),
         marker="s",
         linestyle="--",
         color=curve_colour(1),
@@ -268,13 +268,13 @@ def text_probability(text: str) -> float:
 
 
 def draw_bars(
-    axes: Axes, plain: NDArray[np.float32], kept: NDArray[np.float64], title: str
+    axes: Axes, probability: NDArray[np.float32], filtered: NDArray[np.float64], title: str
 ) -> None:
     """A bar per token: the model's probability in grey, and the one that is sampled from in
     colour."""
     label_axes(axes, "", "", title)
     place = np.arange(len(TOKENS))
-    axes.bar(place, plain, color="0.85", width=0.85)
-    axes.bar(place, kept, color=curve_colour(0), width=0.45)
+    axes.bar(place, probability, color="0.85", width=0.85)
+    axes.bar(place, filtered, color=curve_colour(0), width=0.45)
     axes.set_xticks(place, TOKENS, rotation=90, **words(fontsize=8))
     axes.set_ylim(0, 1)

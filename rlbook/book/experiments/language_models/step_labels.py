@@ -111,17 +111,17 @@ def run_one_seed(
     )
 
 
-def measurements(found: StepLabels) -> dict[str, float]:
+def measurements(result: StepLabels) -> dict[str, float]:
     """The mean of each share over the seeds, and the difference in best-of-16 accuracy from the
     judge with exact labels; ± is half of the 95 % interval over the seeds."""
     shares = {
-        **{f"{name}: agree": each for name, each in found.same.items()},
-        **{f"{name}: right called wrong": each for name, each in found.lost.items()},
-        **{f"{name}: wrong called right": each for name, each in found.kept.items()},
-        **{f"{name}: best of 16": each for name, each in found.right.items()},
+        **{f"{name}: agree": each for name, each in result.same.items()},
+        **{f"{name}: right called wrong": each for name, each in result.lost.items()},
+        **{f"{name}: wrong called right": each for name, each in result.kept.items()},
+        **{f"{name}: best of 16": each for name, each in result.right.items()},
         **{
-            f"{name}: best of 16, change": each - found.right[EXACT]
-            for name, each in found.right.items()
+            f"{name}: best of 16, change": each - result.right[EXACT]
+            for name, each in result.right.items()
             if name != EXACT
         },
     }
@@ -132,7 +132,7 @@ def measurements(found: StepLabels) -> dict[str, float]:
     return numbers
 
 
-def draw(found: StepLabels) -> Figure:
+def draw(result: StepLabels) -> Figure:
     """Left: how often labels by rollouts agree with exact ones. Right: best-of-16 accuracy with a
     judge trained on them. A dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, label_axes
@@ -142,7 +142,7 @@ def draw(found: StepLabels) -> Figure:
     figure = new_figure(9.5, 3.4)
     sides = zip(
         figure.subplots(1, 2),
-        (found.same, found.right),
+        (result.same, result.right),
         ("steps labelled as the task labels them", "right answers, best of 16 by worst step"),
         strict=True,
     )

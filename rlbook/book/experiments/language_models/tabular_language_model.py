@@ -249,22 +249,22 @@ def _learn(name: str, seeds: range) -> CompletionDistances:
     return CompletionDistances(distance, beside)
 
 
-def measurements(found: dict[str, CompletionDistances]) -> dict[str, float]:
+def measurements(result: dict[str, CompletionDistances]) -> dict[str, float]:
     """The largest distance from π* over the seeds."""
     return {
         f"{name}, β {beta:g}": float(each.distance[beta].max())
-        for name, each in found.items()
+        for name, each in result.items()
         for beta in BETAS
     }
 
 
-def draw(found: dict[str, CompletionDistances]) -> Figure:
+def draw(result: dict[str, CompletionDistances]) -> Figure:
     """A dot for each run, by learner; the line is at 0.03."""
     from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
     figure, axes = labelled_figure(
         7.5,
-        0.8 + 0.4 * len(found),
+        0.8 + 0.4 * len(result),
         "largest difference of a completion's probability from the closed form",
         "",
     )
@@ -273,12 +273,12 @@ def draw(found: dict[str, CompletionDistances]) -> Figure:
         rows = np.concatenate(
             [
                 np.full(len(each.distance[beta]), row + 0.2 * place)
-                for row, each in enumerate(found.values())
+                for row, each in enumerate(result.values())
             ]
         )
-        away = np.concatenate([each.distance[beta] for each in found.values()])
+        away = np.concatenate([each.distance[beta] for each in result.values()])
         axes.plot(away, rows, "o", color=curve_colour(place), label=f"β = {beta:g}")
-    axes.set_yticks(range(len(found)), list(found))
+    axes.set_yticks(range(len(result)), list(result))
     axes.set_xlim(left=0.0)
     axes.invert_yaxis()
     legend(axes, "lower right")

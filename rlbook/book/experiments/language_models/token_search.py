@@ -223,11 +223,11 @@ def _stack_models(each: list[dict[str, list[tuple[float, Floats]]]]) -> SearchRe
     return SearchReturns(tokens, accuracy, seeds, len(each) - len(able))
 
 
-def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
+def measurements(result: dict[str, SearchReturns]) -> dict[str, float]:
     """The accuracy at the largest budget, and half of its 95 % interval; the budget is part of the
     name."""
     numbers: dict[str, float] = {}
-    for task, each in found.items():
+    for task, each in result.items():
         numbers[f"{task}, models left out"] = float(each.left_out)
         for name, accuracy in each.accuracy.items():
             low, high = t_interval(accuracy[-1])
@@ -238,15 +238,15 @@ def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, SearchReturns]) -> Figure:
+def draw(result: dict[str, SearchReturns]) -> Figure:
     """Accuracy over the budget, one panel per task; bars are 95 % intervals over prompts, dashed
     lines use the correct answer."""
     from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import is_narrow, new_figure
 
-    figure = new_figure(4.2 * len(found) + 1.4, 3.6)
-    panels = np.atleast_1d(figure.subplots(1, len(found)))
-    for axes, (task, each) in zip(panels, found.items(), strict=True):
+    figure = new_figure(4.2 * len(result) + 1.4, 3.6)
+    panels = np.atleast_1d(figure.subplots(1, len(result)))
+    for axes, (task, each) in zip(panels, result.items(), strict=True):
         label_axes(axes, "tokens read for a prompt", "share of right answers")
         axes.set_xscale("log", base=2)
         axes.set_title(task, fontsize=10)

@@ -216,15 +216,17 @@ def cross_attention(model: EncoderDecoder, source: str, target: str) -> NDArray[
     return heard[0][0].double().numpy()
 
 
-def measurements(found: Translations) -> dict[str, float]:
+def measurements(result: Translations) -> dict[str, float]:
     """The final share of correct held-out words, means over the runs; and the final loss of the
     model without the causal mask, in nats per token."""
-    numbers = {f"{name}: right": float(rows[:, -1].mean()) for name, rows in found.accuracy.items()}
+    numbers = {
+        f"{name}: right": float(rows[:, -1].mean()) for name, rows in result.accuracy.items()
+    }
     peeking = "reverse, no causal mask"
-    return numbers | {f"{peeking}: training loss": float(found.loss[peeking][:, -1].mean())}
+    return numbers | {f"{peeking}: training loss": float(result.loss[peeking][:, -1].mean())}
 
 
-def draw(found: Translations) -> Figure:
+def draw(result: Translations) -> Figure:
     """Accuracy over steps, and the decoder's attention while it reverses a word and sorts it."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure, words
@@ -232,13 +234,13 @@ def draw(found: Translations) -> Figure:
     figure = new_figure(10.0, 3.8)
     axes, *grids = figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
     label_axes(axes, "gradient steps", "held-out words that are right")
-    for place, (name, rows) in enumerate(found.accuracy.items()):
+    for place, (name, rows) in enumerate(result.accuracy.items()):
         style = ":" if "no causal" in name else "--" if "no positions" in name else "-"
-        draw_runs(axes, found.steps, rows, curve_colour(place), name, linestyle=style)
+        draw_runs(axes, result.steps, rows, curve_colour(place), name, linestyle=style)
     axes.set_ylim(-0.03, 1.03)
     legend(axes, "center right")
     for grid, name in zip(grids, ("reverse", "sort"), strict=True):
-        weights, written = found.attention[name].mean(0), right_answer(name, WORDS[0])
+        weights, written = result.attention[name].mean(0), right_answer(name, WORDS[0])
         grid.imshow(weights, cmap="Blues", vmin=0, vmax=1)
         grid.set_xticks(range(len(WORDS[0])), list(WORDS[0]), **words(fontsize=10))
         grid.set_yticks(range(len(written)), list(written), **words(fontsize=10))

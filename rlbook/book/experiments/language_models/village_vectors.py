@@ -56,16 +56,16 @@ def project_to_plane(vectors: WordVectors, words: list[str]) -> NDArray[np.float
     return (rows - rows.mean(0)) @ directions[:2].T
 
 
-def measurements(found: VillageVectors) -> dict[str, float]:
+def measurements(result: VillageVectors) -> dict[str, float]:
     """The share of solved analogies over the seeds, in per cent."""
     return {
         f"{model.replace('-', ' ')}: {name}": round(100 * float(value), 1)
-        for model, share in found.right.items()
+        for model, share in result.right.items()
         for name, value in (("mean", share.mean()), ("lowest", share.min()))
     }
 
 
-def draw(found: VillageVectors) -> Figure:
+def draw(result: VillageVectors) -> Figure:
     """Left, words of every kind; right, the couples, with a line from husband to wife."""
     from rlbook.book.figures.axes import curve_colour
     from rlbook.plots.figure import new_figure
@@ -73,14 +73,14 @@ def draw(found: VillageVectors) -> Figure:
     figure = new_figure(8.4, 4.0)
     left, right = figure.subplots(1, 2)
     kinds = [list(group) for group in GROUPS]
-    places = project_to_plane(found.vectors, [word for kind in kinds for word in kind])
+    places = project_to_plane(result.vectors, [word for kind in kinds for word in kind])
     for number, kind in enumerate(kinds):
         own, places = places[: len(kind)], places[len(kind) :]
         left.scatter(*own.T, s=16, color=curve_colour(number))
         left.annotate(kind[0], own.mean(0), color=curve_colour(number), ha="center", va="bottom")
     left.set_title("words of one kind lie together", fontsize=9)
     couples = [word for couple in COUPLES for word in couple]
-    places = project_to_plane(found.vectors, couples)
+    places = project_to_plane(result.vectors, couples)
     for number, (he, she) in enumerate(zip(places[::2], places[1::2], strict=True)):
         right.plot(*np.stack([he, she]).T, marker="o", markersize=3, color=curve_colour(number))
         for word, place in zip(couples[2 * number : 2 * number + 2], (he, she), strict=True):

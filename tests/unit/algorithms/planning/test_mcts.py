@@ -261,7 +261,7 @@ def test_a_node_that_was_cut_off_keeps_its_worth_when_simulations_come_back_to_i
     assert found is not None and found.mode == "closed"
     assert found.values()[0] == GAMMA * 8 and min(found.counts()) > 5
     loaded = SearchTree.from_state(found.state_dict())
-    grown = agent.search(0, np.random.default_rng(1), kept=loaded.subtree(0, spare=30))
+    grown = agent.search(0, np.random.default_rng(1), reused_tree=loaded.subtree(0, spare=30))
     assert grown.simulations == 60 and grown.values()[0] == GAMMA * 8
 
 
