@@ -263,7 +263,7 @@ OF_AN_AGENT = {
 """Names that an agent does not have → what to use instead."""
 
 
-OF_PREDICT = dict.fromkeys(
+OF_PREDICT: dict[str, str] = dict.fromkeys(
     ("deterministic", "greedy", "stochastic", "training", "train", "eval", "epsilon"),
     "it acts greedily, with explore=True as in training, and returns the action alone",
 )
