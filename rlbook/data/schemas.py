@@ -106,11 +106,32 @@ def schema_of(row: Row, *, answered: bool = True, counted: bool = False) -> Sche
         if named and (schema.kind != "labelled" or _is_label(row[schema.columns[-1]], counted)):
             _check_text_alone(row)
             return schema
-    wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
     meant = _nearest_columns(row, schemas)
     hint = f" (did you mean {meant}?)" if meant else ""
-    got = ", ".join(map(str, row))[:200] or "none"
-    raise ValueError(f"must have the columns of one of these forms: {wanted}; got {got}{hint}")
+    got = ", ".join(map(str, row))
+    got = f"{got[:80]}…" if len(got) > 80 else got or "none"
+    raise ValueError(
+        f"must have the columns of a form such as {_nearest_form(row, schemas)}, got {got}{hint};"
+        " the page 'Data sets' lists all forms"
+    )
+
+
+def _nearest_form(row: Row, schemas: Sequence[Schema]) -> str:
+    """The columns of the schema of which a row has, or seems to mean, the most; the simplest schema
+    if it has none."""
+
+    meant = {column for name in row for column in ALIASES.get(name, ())}
+
+    def closeness(schema: Schema) -> int:
+        has = sum(column in row for column in schema.columns)
+        means = sum(
+            column not in row and (column in meant or nearest_name(column, row) is not None)
+            for column in schema.columns
+        )
+        return 3 * has + 2 * means - len(schema.columns) if has or means else -len(SCHEMAS)
+
+    plain = sorted(schemas, key=lambda schema: schema.columns != ("prompt", "completion"))
+    return ", ".join(max(plain, key=closeness).columns)
 
 
 def _nearest_columns(row: Row, schemas: Sequence[Schema]) -> str:
@@ -181,6 +202,21 @@ def example_of(row: Row) -> Example:
         answer,
         {name: value for name, value in row.items() if name not in ("prompt", *CHATS)},
         others=tuple(other for other in text.completions[1:] if isinstance(other, str)),
+    )
+
+
+def without_answer(example: Example) -> str:
+    """What an example without an answer has, for the end of a message."""
+    columns = ["prompt", *example.columns]
+    meant = ", ".join(
+        f"{known!r} by {name!r}"
+        for name in example.columns
+        if (known := nearest_name(name, ("answer", "completion")))
+    )
+    hint = f"; did you mean {meant}?" if meant else ""
+    return (
+        f"has no answer, which a column 'answer' or 'completion' holds (it has"
+        f" {', '.join(map(str, columns))[:80]}{hint})"
     )
 
 

@@ -24,7 +24,7 @@ from rlbook.checks import (
     optional,
     positive_int,
 )
-from rlbook.data.schemas import Example, Message
+from rlbook.data.schemas import Example, Message, without_answer
 from rlbook.llm.environments.examples import (
     SPLITS,
     ComputedItems,
@@ -359,10 +359,9 @@ class ChatRules(TokenRules):
             count, lambda i: example(i).demonstration or example(i).answer
         )
         if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
-            where = self.examples.examples.where(int(self.examples.kept[0]))
             raise ValueError(
-                f"reward {reward!r} compares with the answer, but {where} has none; name another "
-                "reward"
+                f"reward {reward!r} compares with the answer, but {self.describe_unanswered(0)}; for"
+                " prompts alone name a reward that compares with none"
             )
 
     @property
@@ -398,6 +397,10 @@ class ChatRules(TokenRules):
     def location(self, prompt: int) -> str:
         """As in `TokenRules`."""
         return self.examples.examples.where(int(self.examples.kept[prompt]))
+
+    def describe_unanswered(self, prompt: int) -> str:
+        """Which row has no answer, and what it has."""
+        return f"{self.location(prompt)} {without_answer(self.examples.example(prompt))}"
 
     def prompt_ids(self, index: int) -> NDArray[np.int64]:
         return self.examples.ids[index]

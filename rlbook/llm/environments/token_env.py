@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.checks import check, one_of, optional, positive_int
-from rlbook.errors import request_errors
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.environments.token_rows import TokenRows, TokenRules
@@ -89,11 +89,12 @@ class _ModelProperties:
         and [T].
 
         Raises:
-            ValueError: an example has no answer.
+            RequestError: an example has no answer.
         """
         rules, codec = self.rules, self.rules.codec
-        if any(text is None for text in rules.demonstrations):
-            raise ValueError("the examples have no answers to learn from")
+        for i, text in enumerate(rules.demonstrations):
+            if text is None:
+                raise RequestError(rules.describe_unanswered(i))
         found = [
             (rules.prompt_ids(i), np.array(codec.encode_answer(str(text))))
             for i, text in enumerate(rules.demonstrations)

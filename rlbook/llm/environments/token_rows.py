@@ -110,6 +110,10 @@ class TokenRules:
         """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
 
+    def describe_unanswered(self, prompt: int) -> str:
+        """Which example has no answer to learn from."""
+        return f"{self.location(prompt)} has no answer"
+
     def prompt_ids(self, index: int) -> np.ndarray:
         """The ids of prompt `index`: int64 [L]."""
         return self.prompts[index, : self.prompt_lengths[index]]

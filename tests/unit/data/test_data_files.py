@@ -210,7 +210,7 @@ def test_an_example_is_a_prompt_with_what_is_known_about_it() -> None:
     assert example_of({"question": "6*200", "answer": "6*200=1200\n#### 1,200"}).answer == "1200"
     with pytest.raises(
         ValueError,
-        match=r"must have the columns of one of these forms.*did you mean 'prompt' by 'promt'",
+        match=r"must have the columns of a form such as prompt, got promt \(did you mean 'prompt' by",
     ):
         example_of({"promt": "a"})
 
@@ -247,6 +247,23 @@ def test_what_is_more_than_text_is_not_passed_over(row: dict[str, Any], sentence
         return
     with pytest.raises(ValueError, match=sentence):
         schema_of(row).read(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "form"),
+    [
+        ({"prompt": "1+1=", "answr": "2"}, "prompt, answer"),
+        ({"prompt": "1+1=", "chosen": "2", "reject": "3"}, "prompt, chosen, rejected"),
+        ({"query": "1+1=", "response": "2"}, "prompt, completion"),
+        ({"instruction": "1+1=", "response": "2"}, "instruction, output"),
+        ({"question": "1+1="}, "question, answer"),
+        ({"a" * 300: 1, "b": 2}, "prompt, completion"),
+    ],
+)
+def test_a_row_of_no_known_form_is_told_the_nearest_one(row: dict[str, Any], form: str) -> None:
+    with pytest.raises(ValueError, match=f"a form such as {form}, got .*'Data sets'") as refused:
+        schema_of(row)
+    assert len(str(refused.value)) <= 240
 
 
 @pytest.mark.parametrize(
@@ -419,7 +436,7 @@ def test_a_bad_row_is_named_with_its_file_and_line(
 def test_a_form_that_is_not_known_names_the_nearest(tmp_path: Path, addition: Any) -> None:
     with pytest.raises(
         RequestError,
-        match=r"line 1: must have the columns of one.*did you mean 'completion' by 'completio'",
+        match=r"line 1: must have the columns of a form.*did you mean 'completion' by 'completio'",
     ):
         load(lines(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completio": "2"}), addition)
 
@@ -435,7 +452,7 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(
         ("missing", "does not exist"),
         ("empty", "has no rows"),
         ("folder", "neither a Minari data set nor one"),
-        ("array.json", "row 1: must have the columns of one"),
+        ("array.json", "row 1: must have the columns of a form"),
         ("bad.parquet", "is not a parquet file that can be read"),
     ):
         with pytest.raises(RequestError, match=sentence):

@@ -449,7 +449,7 @@ def test_a_function_gives_examples_or_rows_for_each_split(
     assert texts == {"train": ["1+1="], "held_out": ["2+2="]}
     for name, sentence in (
         ("broken", r"'my_sums:broken' failed on the split 'train' \(KeyError"),
-        ("odd", "example 1: must have the columns of one"),
+        ("odd", "example 1: must have the columns of a form"),
         ("number", "must be a function, got int"),
         ("none", r"cannot be imported \(AttributeError"),
         ("a:b", "of the form 'module:function'"),
@@ -530,13 +530,13 @@ def test_answers_to_clone_are_those_of_the_examples(folder: Path) -> None:
         env.codec.encode_answer("12"),
         env.codec.encode_answer("an"),
     ]
-    with pytest.raises(ValueError, match="the examples have no answers to learn from"):
+    with pytest.raises(RequestError, match=r"example 1 has no answer, which a column 'answer' or"):
         Chat(function=lambda split: [Example("1")], reward=len).answers()
     with pytest.raises(
         ValueError,
         match=(
-            "'correct' compares with the answer, but function '<lambda>', split 'train', example 1"
-            " has none"
+            r"'correct' compares with the answer, but function '<lambda>', split 'train', example 1"
+            r" has no answer, which a column 'answer' or 'completion' holds \(it has prompt\); for"
         ),
     ):
         Chat(function=lambda split: [Example("1")])
