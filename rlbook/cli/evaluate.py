@@ -32,9 +32,12 @@ INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a perc
 
 def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     """Whether JSON is requested, and the result."""
-    import rlbook
-    from rlbook.evaluation.targets import describe, find_target, language_model_folder
-    from rlbook.runs.run import env_for
+    from rlbook.evaluation.targets import (
+        describe,
+        find_target,
+        language_model_folder,
+        load_target,
+    )
 
     words, env_kwargs = take_env_arguments(list(words))
     words, model = take_arguments(words, "model", "the model")
@@ -59,7 +62,7 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     }
     named: Run | str = target
     if language_model_folder(target) is None:
-        named = run = rlbook.load(target, env=env_for(target, options.env), **loading)
+        named = run = load_target(target, options.env, loading)
         if run.agent.prefers and not run.agent.plays():
             used = ("data", "threshold", "out", "checkpoint")
             _refuse_idle(options, "a reward model", used, elsewhere)

@@ -15,8 +15,9 @@ from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.runs.other_libraries import hint_of
 from rlbook.runs.parts import check_device, model_agent, model_folder
-from rlbook.runs.run import Run, env_for, load
-from rlbook.runs.storage.folder import CONFIG
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run, env_for, load, load_policy
+from rlbook.runs.storage.folder import CONFIG, read_config
 from rlbook.seeding import rng_for
 
 EPISODES, MOST_PROMPTS = 100, 512
@@ -120,7 +121,7 @@ def find_target(
         assert recipe is not None
         _check_tokens(target, recipe)
         return Target(target, recipe, recipe.for_evaluation() if named else recipe, None)
-    run = target if isinstance(target, Run) else load(target, env=env_for(target, env), **options)
+    run = target if isinstance(target, Run) else load_target(target, env, options)
     own = run.request.recipe
     if recipe is None:
         recipe = own.with_arguments(given) if given else own
@@ -134,6 +135,22 @@ def find_target(
         return Target(run.agent, recipe, recipe.for_evaluation(), run)
     preprocessing = recipe.preprocessing.for_evaluation()
     return Target(run.agent, recipe, replace(recipe, preprocessing=preprocessing), run)
+
+
+def load_target(folder: str | Path, env: EnvLike | None, options: dict[str, Any]) -> Run:
+    """The run of a folder. A module of a reward is imported only where the evaluation asks for that
+    reward."""
+    loading = {name: value for name, value in options.items() if value is not None}
+    needed = env_for(folder, env)
+    if needed is not None or not {*loading} <= {"checkpoint", "allow_import"}:
+        return load(folder, env=needed, **options)
+    run = load_policy(folder, **loading)
+    written = Request.from_yaml(
+        read_config(Path(folder))[0], allow_import=run.request.recipe.allow_import
+    )
+    recipe = replace(run.request.recipe, kwargs=written.recipe.kwargs)
+    run.request = replace(run.request, recipe=recipe)
+    return run
 
 
 def _model_target(folder: str, recipe: EnvRecipe, model: object, seed: int) -> Target:

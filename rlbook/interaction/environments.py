@@ -370,7 +370,10 @@ class EnvRecipe:
 
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:
-        return getattr(self.make().unwrapped, "evaluation_kwargs", {})
+        # where evaluation has a reward of its own, that of training is not imported for it
+        reward = self.kwargs.get("evaluation_reward")
+        made = self if reward is None else replace(self, kwargs={**self.kwargs, "reward": reward})
+        return getattr(made.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:
         """Makes one environment. An instance given by the user is used directly if it has no recipe

@@ -82,6 +82,9 @@ def test_what_asks_for_no_reward_imports_none(
     assert export(folder, tmp_path / "model")["kind"] == "model"
     assert open_served_model(folder).name == "run"
     assert rlbook.train("grpo", "Addition-v0", start=folder, **options).steps > 0
+    other: dict[str, Any] = {"env_kwargs": {"reward": "edit"}, "episodes": 8}
+    assert len(rlbook.evaluate(folder, **other).returns) == 8
+    assert main(["evaluate", str(folder), "--env.reward", "edit", "--episodes", "8"]) == 0
     for asks in (
         lambda: rlbook.evaluate(folder),
         lambda: write_job(folder, tmp_path / "job", "trl", checkpoint=steps),
