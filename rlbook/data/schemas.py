@@ -205,7 +205,7 @@ def example_of(row: Row) -> Example:
     )
 
 
-def without_answer(example: Example) -> str:
+def describe_columns(example: Example) -> str:
     """What an example without an answer has, for the end of a message."""
     columns = ["prompt", *example.columns]
     meant = ", ".join(

@@ -24,7 +24,7 @@ from rlbook.checks import (
     optional,
     positive_int,
 )
-from rlbook.data.schemas import Example, Message, without_answer
+from rlbook.data.schemas import Example, Message, describe_columns
 from rlbook.llm.environments.examples import (
     SPLITS,
     ComputedItems,
@@ -360,7 +360,7 @@ class ChatRules(TokenRules):
         )
         if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
             raise ValueError(
-                f"reward {reward!r} compares with the answer, but {self.describe_unanswered(0)}; for"
+                f"reward {reward!r} compares with the answer, but {self.describe_missing_answer(0)}; for"
                 " prompts alone name a reward that compares with none"
             )
 
@@ -398,9 +398,9 @@ class ChatRules(TokenRules):
         """As in `TokenRules`."""
         return self.examples.examples.where(int(self.examples.kept[prompt]))
 
-    def describe_unanswered(self, prompt: int) -> str:
+    def describe_missing_answer(self, prompt: int) -> str:
         """Which row has no answer, and what it has."""
-        return f"{self.location(prompt)} {without_answer(self.examples.example(prompt))}"
+        return f"{self.location(prompt)} {describe_columns(self.examples.example(prompt))}"
 
     def prompt_ids(self, index: int) -> NDArray[np.int64]:
         return self.examples.ids[index]

@@ -94,7 +94,7 @@ class _ModelProperties:
         rules, codec = self.rules, self.rules.codec
         for i, text in enumerate(rules.demonstrations):
             if text is None:
-                raise RequestError(rules.describe_unanswered(i))
+                raise RequestError(rules.describe_missing_answer(i))
         found = [
             (rules.prompt_ids(i), np.array(codec.encode_answer(str(text))))
             for i, text in enumerate(rules.demonstrations)

@@ -110,7 +110,7 @@ class TokenRules:
         """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
 
-    def describe_unanswered(self, prompt: int) -> str:
+    def describe_missing_answer(self, prompt: int) -> str:
         """Which example has no answer to learn from."""
         return f"{self.location(prompt)} has no answer"
 
