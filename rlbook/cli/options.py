@@ -601,6 +601,9 @@ def flatten(options: object) -> dict[str, Any]:
     return found
 
 
+QUIET = "; the results go to standard output and the progress to standard error: 2> FILE hides it"
+
+
 def _unknown_message(word: str, known: list[str], prog: str) -> str:
     from rlbook.runs.other_libraries import hint_of  # gymnasium, which some commands do without
 
@@ -614,7 +617,8 @@ def _unknown_message(word: str, known: list[str], prog: str) -> str:
     nested = ["--" + name.replace("_", "-") for name in synonyms(option) if "." in name]
     known = [*known, *nested] if "--model" in known else known
     meant = re.sub("^--no-", "--", option.replace("_", "-"))
-    hint = hint_of(meant, known, prog.split()[-1])
+    quiet = meant.removeprefix("--") in ("quiet", "silent", "verbose", "progress-bar")
+    hint = QUIET if quiet else hint_of(meant, known, prog.split()[-1])
     return f"unknown option {option!r}{hint} ({prog} --help shows all)"
 
 

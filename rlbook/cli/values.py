@@ -57,7 +57,8 @@ def parse_integer(name: str, text: str) -> int:
             return int(number)
     except (ValueError, OverflowError):
         pass
-    raise RequestError(f"{name} must be a whole number, got {text!r}")
+    hint = "; it says how many, from --seed on: --seed 0 --seeds 5" if name == "--seeds" else ""
+    raise RequestError(f"{name} must be a whole number, got {text!r}{hint}")
 
 
 def parse_number(name: str, text: str) -> float:

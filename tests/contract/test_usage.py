@@ -162,6 +162,8 @@ def test_the_help_of_an_algorithm_begins_with_what_one_changes_most(
         (["bandit", "TenArmedTestbed-v0", "--max-grad-norm", "1"], "others have it"),
         (["bandit", "TenArmedTestbed-v0", "--learning-rate", "1"], "did you mean '--alpha'?"),
         (["ppo", "CartPole-v1", "--learning-rte", "1"], "did you mean '--learning-rate'?"),
+        (["ppo", "CartPole-v1", "--verbose", "0"], "progress to standard error: 2> FILE hides it"),
+        (["ppo", "CartPole-v1", "--seeds", "0-4"], "how many, from --seed on: --seed 0 --seeds 5"),
     ],
 )
 def test_an_option_of_other_algorithms_is_said_to_be_theirs(

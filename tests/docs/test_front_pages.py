@@ -101,7 +101,9 @@ def test_the_readme_installs_and_cites_this_version() -> None:
 
 def test_the_first_page_has_a_film_a_command_three_doors_and_nine_thumbnails() -> None:
     shown = INDEX.split("```{toctree}")[0]
-    assert re.search(r"!\[[^]]+\]\(figures/narrow/[\w-]+\.gif\)", shown) and shown.count("```sh") == 1
+    assert (
+        re.search(r"!\[[^]]+\]\(figures/narrow/[\w-]+\.gif\)", shown) and shown.count("```sh") == 1
+    )
     assert re.findall(r"^### (\w+)$", shown, re.MULTILINE) == ["Learn", "Use", "Teach"]
     assert [part for part in ("Part I]", "Part II]", "Part III]") if part not in shown] == []
     assert INDEX.count("```{toctree}") == INDEX.count(":hidden:"), "the links stand at the side"
