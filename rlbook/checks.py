@@ -31,7 +31,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlbook.errors import RequestError, WrongArguments, WrongValue
+from rlbook.errors import ImportRefusedError, RequestError, WrongArguments, WrongValue
 from rlbook.functional.schedules import Schedule
 
 P = ParamSpec("P")
@@ -691,12 +691,13 @@ def import_object(what: str, place: str, *, allow_import: bool, name: str | None
         name: what the user wrote, where that is more than `place`.
 
     Raises:
-        RequestError: it may not be imported, or cannot be.
+        ImportRefusedError: it may not be imported.
+        RequestError: it cannot be.
     """
     module = place.partition(":")[0]
     told = f"{what} {name or place!r}"
     if not allow_import:
-        raise RequestError(f"{told} would import the module {module!r}; {TRUST}")
+        raise ImportRefusedError(f"{told} would import the module {module!r}; {TRUST}")
     try:
         return pkgutil.resolve_name(place)
     except Exception as error:  # whatever the user's module does

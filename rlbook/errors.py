@@ -81,6 +81,10 @@ class RequestError(ShortTraceback, ValueError):
     was written. Exit code 2."""
 
 
+class ImportRefusedError(RequestError):
+    """A module of the user's would have been imported, which was not allowed."""
+
+
 class TrainingError(ShortTraceback, RuntimeError):
     """Training failed: one sentence saying why. The last good checkpoint stays. Exit code 1."""
 

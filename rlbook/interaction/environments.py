@@ -24,7 +24,7 @@ from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.registration import register
-from rlbook.errors import RequestError, one_line
+from rlbook.errors import ImportRefusedError, RequestError, one_line
 from rlbook.interaction.image_preprocessing import Preprocessing
 from rlbook.interaction.observed_masks import wrap_observed_mask, wrap_observed_masks
 from rlbook.interaction.unknown_environments import (
@@ -116,7 +116,7 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     if ":" in env_id:
         if not allow_import:
             module = env_id.split(":")[0]
-            raise RequestError(
+            raise ImportRefusedError(
                 f"environment {env_id!r} would import the module {module!r}; {TRUST}"
             )
         module, env_id = env_id.split(":", 1)

@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from rlbook.agent import Agent, Data, Parts, Planner, check_initialised
 from rlbook.checks import ENDLESS
 from rlbook.data.text_files import TextFile
-from rlbook.errors import RequestError, request_errors
+from rlbook.errors import ImportRefusedError, RequestError, request_errors
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.tabular.table_interaction import interaction_for
 from rlbook.functional.schedules import Schedule
@@ -81,6 +81,8 @@ def set_up(
     model = agent_of("reward_model", request.options.reward_model, load)
     try:
         env = _environment(request, model, workers)
+    except ImportRefusedError:
+        raise
     except RequestError as error:
         raise RequestError(_refusal(request, error)) from None
     parts = parts_of(request, load)

@@ -422,7 +422,7 @@ def test_modules_are_imported_only_where_that_is_allowed(
     assert any("reward/close" in line for line in run.metrics)
     config = (tmp_path / "run" / "config.yaml").read_text()
     assert "own_rewards:close" in config and "allow_import" not in config
-    with pytest.raises(RequestError, match="would import the module"):
+    with pytest.raises(RequestError, match=r"^reward 'own_rewards:close' would import"):
         rlbook.load(tmp_path / "run")
     with pytest.raises(RequestError, match="allow_import is not an argument of an environment"):
         rlbook.train(
