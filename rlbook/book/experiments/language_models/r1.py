@@ -345,7 +345,7 @@ def draw(result: R1Measures) -> Figure:
     """Left: R1-Zero's accuracy and use of steps during training. Right: the result of each stage. A
     dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.plots.figure import is_narrow, new_figure, words
 
     figure = new_figure(10.5, 3.6)
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
@@ -367,11 +367,19 @@ def draw(result: R1Measures) -> Figure:
             right.plot([across + 0.27 * (place - 1)] * len(seeds), seeds, "k.", markersize=3)
     right.set_xticks(
         range(len(STAGES) + len(SMALL)),
-        [stage.replace("_", "\n") for stage in (*STAGES, *SMALL)],
+        [stage.replace("_", " " if is_narrow() else "\n") for stage in (*STAGES, *SMALL)],
         fontsize=8,
+        rotation=90 if is_narrow() else 0,
     )
     for axes in (left, right):
         axes.set_ylim(0.0, 1.05)
-    legend(left, "center right")
-    legend(right, "upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
+    legend(left, "lower right")
+    figure.legend(
+        *right.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=1 if is_narrow() else 3,
+        frameon=False,
+        labelcolor=words()["color"],
+        fontsize=9,
+    )
     return figure
