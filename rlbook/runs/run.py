@@ -557,9 +557,7 @@ def load(
         RequestError: no such folder, or a config that is not valid.
         CheckpointError: no checkpoint, or one that is damaged; one sentence.
     """
-    if not isinstance(folder, str | os.PathLike):
-        raise RequestError(f"a run is loaded from its folder, got a {type(folder).__name__}")
-    folder = Path(folder)
+    folder = _run_folder(folder)
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
     step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
@@ -588,11 +586,18 @@ def load_policy(
 ) -> Run:
     """As `load`, for a program that only asks the agent for actions: the modules of its
     environment's rewards are not imported."""
-    folder = Path(folder)
+    folder = _run_folder(folder)
     config, sealed = read_config(folder)
     step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
     request = Request.from_yaml(config, allow_import=allow_import).without_rewards()
     return _restore_run(folder, _with_own_rows(folder, request), sealed, step, state)
+
+
+def _run_folder(folder: str | Path) -> Path:
+    """The argument of `load` as a path; RequestError if it is something else."""
+    if not isinstance(folder, str | os.PathLike):
+        raise RequestError(f"a run is loaded from its folder, got a {type(folder).__name__}")
+    return Path(folder)
 
 
 def _restore_run(
@@ -615,7 +620,7 @@ def lacks_env(folder: Path) -> bool:
 def env_for(folder: str | Path, env: EnvLike | None) -> EnvLike | None:
     """The argument `env` with which a run is loaded to act in `env`: None if its folder names its
     own."""
-    return env if env is not None and lacks_env(Path(folder)) else None
+    return env if env is not None and lacks_env(_run_folder(folder)) else None
 
 
 def _check_env(own: EnvRecipe, env: EnvLike, *, allow_import: bool) -> None:
