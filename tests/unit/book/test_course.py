@@ -59,6 +59,17 @@ def test_the_course_names_what_there_is_and_leaves_nothing_out() -> None:
         assert "rlbook" not in week.show or week.show.split("rlbook ")[1].split()[0] in COMMANDS
 
 
+def test_the_page_for_teachers_names_the_weeks_that_two_lectures_do_not_hold() -> None:
+    long = [
+        week.number
+        for week in weeks()
+        if sum(page.startswith("chapters/") for page in week.read) > 2
+    ]
+    assert long == [6, 8, 9, 10, 11]
+    said = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+    assert "Weeks 6 and 8 to 11 have three or four chapters" in said
+
+
 def test_weeks_are_chosen_by_number_and_by_span() -> None:
     assert [week.number for week in select_weeks("1,3,5-6")] == [1, 3, 5, 6]
     assert len(select_weeks(None)) == 12
