@@ -89,6 +89,24 @@ class Drawing:
         )
 
 
+def film(frames: Sequence[Drawing], seconds: float = 1.5) -> Drawing:
+    """One after another, each for some seconds, again and again. A program that does not move
+    pictures shows the last one."""
+    whole = Drawing(frames[0].height)
+    last = len(frames) - 1
+    for i, frame in enumerate(frames):
+        shown, hidden = i / len(frames), (i + 1) / len(frames)
+        times = f"0;{shown:.4f};{hidden:.4f}" if i else f"0;{hidden:.4f}"
+        values = "hidden;visible;hidden" if i else "visible;hidden"
+        whole.parts.append(
+            f'<g visibility="{"visible" if i == last else "hidden"}">'
+            f'<animate attributeName="visibility" calcMode="discrete" repeatCount="indefinite"'
+            f' dur="{seconds * len(frames):g}s" keyTimes="{times}" values="{values}"/>'
+            f"{''.join(frame.parts)}</g>"
+        )
+    return whole
+
+
 def agent_and_environment() -> Drawing:
     d = Drawing(170)
     d.box(180, 30, 130, 40, "agent", strong=True)
@@ -220,6 +238,22 @@ def backups(names: Sequence[str]) -> Drawing:
     return d
 
 
+def lambda_return() -> Drawing:
+    d = Drawing(236)
+    weights = ("1 − λ", "(1 − λ) λ", "(1 − λ) λ²", "the rest")
+    for column, weight in enumerate(weights[:3]):
+        x = 42 + 90 * column
+        _chain(d, x, 14, column + 1)
+        d.text(x, 206, weight)
+    d.text(270, 60, "…")
+    _monte_carlo(d, 322, 14)
+    d.text(322, 206, weights[3])
+    for column, name in enumerate(("one step", "two steps", "three steps")):
+        d.text(42 + 90 * column, 228, name)
+    d.text(322, 228, "to the end")
+    return d
+
+
 def network() -> Drawing:
     d = Drawing(190)
     columns = [(45, 4), (135, 5), (225, 5), (315, 2)]
@@ -261,6 +295,72 @@ def replay_and_target() -> Drawing:
     d.line((350, 30), (356, 30), (356, 203), (292, 203), arrow=True, dashed=True)
     d.text(350, 222, "copy", "end")
     return d
+
+
+def transformer_block() -> Drawing:
+    d = Drawing(336)
+    x, side = 130, 22  # of the boxes, and of the line that goes past them
+    d.text(x, 16, "X: n tokens of d numbers")
+    height = 24
+    for part in ("attention", "feed-forward"):
+        d.line((x, height), (x, height + 34), arrow=True)
+        d.box(x, height + 48, 130, 28, "norm")
+        d.line((x, height + 62), (x, height + 76), arrow=True)
+        d.box(x, height + 92, 130, 32, part, strong=True)
+        d.line((x, height + 108), (x, height + 119), arrow=True)
+        d.line(
+            (x, height + 12),
+            (side, height + 12),
+            (side, height + 128),
+            (x - 11, height + 128),
+            arrow=True,
+        )
+        d.state(x, height + 128)
+        d.text(x, height + 132.5, "+")
+        height += 137
+    d.line((x, height), (x, height + 20), arrow=True)
+    d.text(x, height + 34, "X, of the same shape")
+    d.text(208, 112, "takes means over the", "start")
+    d.text(208, 128, "tokens in sight", "start")
+    d.text(208, 257, "each token by itself", "start")
+    return d
+
+
+ROWS, COPIED_EVERY = 6, 4  # of the film: how many steps the buffer holds, and C
+MINIBATCHES = ((1, 1), (1, 2), (3, 1), (2, 4), (5, 2), (1, 6), (4, 7), (3, 8), (9, 5), (10, 6),
+               (8, 11), (12, 9))  # fmt: skip
+
+
+def replay_frame(step: int) -> Drawing:
+    """What the buffer holds after a step, which rows are learned from, and how old the target is."""
+    d = Drawing(216)
+    d.text(180, 18, f"step {step} is stored")
+    stored = [0] * ROWS
+    for earlier in range(1, step + 1):
+        stored[(earlier - 1) % ROWS] = earlier
+    for row, kept in enumerate(stored):
+        x = 35 + 58 * row
+        d.box(x, 52, 46, 36, str(kept) if kept else "–", strong=kept == step)
+        if kept in MINIBATCHES[step - 1]:
+            d.line((x, 70), (180, 104), arrow=True)
+    first, second = MINIBATCHES[step - 1]
+    d.box(180, 122, 220, 34, f"minibatch: steps {first} and {second}")
+    d.line((120, 139), (90, 162), arrow=True)
+    d.box(90, 186, 160, 46, "Q network θ", f"changed {step} times", strong=True)
+    copied = step // COPIED_EVERY * COPIED_EVERY
+    d.box(
+        272, 186, 168, 46, "target network θ⁻", f"copied after step {copied}", strong=copied == step
+    )
+    d.text(98, 157, "gradient", "end")
+    d.line((272, 163), (240, 141), arrow=True)
+    d.text(266, 157, "y", "start")
+    if copied == step:
+        d.line((170, 186), (186, 186), arrow=True)
+    return d
+
+
+def replay_film() -> Drawing:
+    return film([replay_frame(step) for step in range(1, len(MINIBATCHES) + 1)])
 
 
 def rlhf() -> Drawing:
@@ -317,6 +417,22 @@ DRAWINGS: dict[str, tuple[str, Callable[[], Drawing]]] = {
         "DQN: steps go into a replay buffer, minibatches from it into the loss, whose target comes"
         " from a copy of the network.",
         replay_and_target,
+    ),
+    "replay-film": (
+        "A film of twelve steps: each is stored in the replay buffer, in the place of the oldest one;"
+        " two rows are drawn at random for an update; after every fourth step the target network"
+        " becomes a copy of the network.",
+        replay_film,
+    ),
+    "lambda-return": (
+        "The λ-return: the backup diagrams of one step, two steps, three steps and the whole episode,"
+        " each with its weight.",
+        lambda_return,
+    ),
+    "transformer-block": (
+        "A transformer block: norm and attention, added to the tokens, then norm and feed-forward,"
+        " added to the sum.",
+        transformer_block,
     ),
     "rlhf": (
         "RLHF: the actor writes, reward model, reference and critic judge, and PPO changes actor and"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "ext"))
 import drawings  # noqa: E402
 
+STEPS = range(1, len(drawings.MINIBATCHES) + 1)
 ALL = {name: draw() for name, (_, draw) in drawings.DRAWINGS.items()} | {
-    "backups": drawings.backups([*drawings.BACKUPS])
+    "backups": drawings.backups([*drawings.BACKUPS]),
+    **{f"step {step}": drawings.replay_frame(step) for step in STEPS},
 }
 
 
@@ -42,12 +44,42 @@ def test_words_lie_within_the_drawing_and_beside_each_other(name: str) -> None:
         assert apart, (first, second)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*drawings.DRAWINGS, "backups"])
 def test_a_diagram_is_well_formed_and_says_what_it_shows(name: str) -> None:
     more = drawings.BACKUPS if name == "backups" else ()
     svg = ElementTree.fromstring(drawings.diagram(name, *more))
     title = svg.find("{http://www.w3.org/2000/svg}title")
     assert title is not None and title.text and title.text.endswith(".")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_film_holds_the_last_steps_and_learns_from_two_of_them(step: int) -> None:
+    words = [text for *_, text in drawings.replay_frame(step).words]
+    kept = {int(text) for text in words if text.isdecimal()}
+    assert kept == {*range(max(1, step - drawings.ROWS + 1), step + 1)}
+    assert {*drawings.MINIBATCHES[step - 1]} <= kept
+    copied = max(range(0, step + 1, drawings.COPIED_EVERY))
+    assert f"copied after step {copied}" in words
+
+
+def test_each_frame_of_a_film_is_shown_once_and_the_last_one_stays_where_nothing_moves() -> None:
+    svg = ElementTree.fromstring(drawings.diagram("replay-film"))
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    frames = svg.findall("svg:g", space)
+    assert [frame.get("visibility") for frame in frames] == ["hidden"] * (len(STEPS) - 1) + [
+        "visible"
+    ]
+    shown = []
+    for frame in frames:
+        move = frame.find("svg:animate", space)
+        assert move is not None
+        times = [float(time) for time in move.attrib["keyTimes"].split(";")]
+        values = move.attrib["values"].split(";")
+        assert times[0] == 0 and len(times) == len(values)
+        begin = values.index("visible")
+        shown += [(times[begin], times[begin + 1])]
+    assert shown[0][0] == 0 and shown[-1][1] == 1
+    assert all(before[1] == after[0] for before, after in pairwise(shown))
 
 
 def test_the_advantages_of_the_group_are_the_librarys() -> None:
