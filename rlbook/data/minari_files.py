@@ -49,7 +49,7 @@ def write_minari(path: Path, episodes: Iterable[RecordedEpisode], env: Env, *, p
     buffer = require_module(
         "minari.data_collector.episode_buffer", "a Minari data set"
     ).EpisodeBuffer
-    folder = path.resolve() / "data"  # the library joins a relative path to itself
+    folder = path.absolute() / "data"  # the library joins a relative path to itself
     try:
         folder.mkdir(parents=True)
     except OSError as error:

@@ -92,9 +92,9 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
             except BaseException:
                 path.unlink()
                 raise
-    except FileExistsError:
-        raise RequestError(f"{path} exists already; name a new file") from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():  # not a link to nothing
+            raise RequestError(f"{path} exists already; name a new file") from None
         raise RequestError(f"{path} cannot be written: {system_reason(error)}") from None
     return counted.number
 

@@ -18,8 +18,10 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
+from rlbook.book.exercises.exercise import start
 from rlbook.cli import main as cli
 from rlbook.errors import is_out_of_memory
+from rlbook.runs.episode_recording import record, record_examples
 from rlbook.runs.storage.checkpoints import CheckpointError, latest_step
 from rlbook.runs.storage.files import lock
 from rlbook.sandbox.memory_limit import memory_limit
@@ -588,10 +590,26 @@ def test_memory_is_refused_in_several_ways(error: Exception) -> None:
 def test_a_link_to_nothing_in_place_of_a_folder_is_named(tmp_path: Path, inside: str) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nothing")
-    with pytest.raises(rlbook.RequestError) as refused:
-        rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0, out=link / inside)
-    assert str(refused.value) == (
-        f"cannot write to {link / inside}: {link} is a link to {tmp_path / 'nothing'}, which does"
-        " not exist"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+    for write in (
+        lambda: rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0, out=link / inside),
+        lambda: record("Maze-v0", link / inside, episodes=1),
+    ):
+        with pytest.raises(rlbook.RequestError) as refused:
+            write()
+        assert str(refused.value) == (
+            f"cannot write to {link / inside}: {link} is a link to {tmp_path / 'nothing'}, which"
+            " does not exist"
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_a_link_to_nothing_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    link = tmp_path / "link.py"
+    link.symlink_to(tmp_path / "nothing")
+    for write in (
+        lambda: record_examples("Addition-v0", link, episodes=1),
+        lambda: start("returns", link),
+    ):
+        with pytest.raises(rlbook.RequestError, match=f": {link} is a link to .*/nothing, which"):
+            write()
+        assert [path.name for path in tmp_path.iterdir()] == ["link.py"]

@@ -160,11 +160,11 @@ def start(name: str, path: Path) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise RequestError(
-            f"{path} exists already, and may hold your work; choose another --out"
-        ) from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():  # not a link to nothing
+            raise RequestError(
+                f"{path} exists already, and may hold your work; choose another --out"
+            ) from None
         raise RequestError(f"cannot write {path}: {system_reason(error)}") from error
 
 
