@@ -433,6 +433,7 @@ class ChatRules(TokenRules):
             ids=written,
             judge=self._judge_of(example, prompt_text),
             limit=self.max_new_tokens,
+            special=self.codec.special,
         )
 
     def _judge_of(self, example: Example, prompt_text: str) -> Callable[[str], float] | None:

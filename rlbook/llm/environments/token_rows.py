@@ -143,7 +143,7 @@ class TokenRules:
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written).strip()
         judge = partial(self.task.score, self.texts[prompt])
-        facts = self.columns[prompt], None, written, judge, self.max_new_tokens
+        facts = self.columns[prompt], None, written, judge, self.max_new_tokens, self.codec.special
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
 
 

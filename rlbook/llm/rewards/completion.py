@@ -24,6 +24,8 @@ class Completion:
     judge: Callable[[str], float] | None = field(default=None, compare=False)
     # the largest possible number of ids
     limit: int | None = field(default=None, compare=False)
+    # the special tokens of the tokenizer, such as "<pad>", which `text` shows where they were sampled
+    special: Sequence[str] = field(default=(), compare=False)
 
 
 Reward = Callable[[Completion], float | None]

@@ -39,13 +39,15 @@ def language(
     """The fraction of letters that belong to one script, such as latin, cyrillic, greek, arabic or
     cjk; None if there are no letters.
 
-    A script is the first word of a letter's name in Unicode. The tags <name> and </name> are of no
-    language, and do not count.
+    A script is the first word of a letter's name in Unicode. The tags <name> and </name> and the
+    tokenizer's special tokens, such as <pad>, are of no language, and do not count.
 
     Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2.3.2. Difference: there it is the share of
     words.
     """
-    text = re.sub("|".join(rf"</?{re.escape(name)}>" for name in names), "", completion.text)
+    of_none = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
+    of_none += completion.special
+    text = re.sub("|".join(map(re.escape, of_none)), "", completion.text)
     letters = [unicodedata.name(character, "?") for character in text if character.isalpha()]
     wanted = script.upper()
     return sum(name.split()[0] == wanted for name in letters) / len(letters) if letters else None

@@ -87,6 +87,12 @@ def fast_tokenizer(backend: Tokenizer) -> Any:
     )
 
 
+def special_tokens(backend: Tokenizer) -> tuple[str, ...]:
+    """The tokens of a backend that are no text, such as "<pad>"."""
+    added = backend.get_added_tokens_decoder().values()
+    return tuple(token.content for token in added if token.special)
+
+
 @dataclass(frozen=True, eq=False)
 class Codec:
     """Converts between text and ids, and names the special ids. Environments need nothing else of a
@@ -113,8 +119,11 @@ class Codec:
     # id → its text, where a text is the texts of its ids; None where the tokenizer joins them
     # otherwise
     pieces: tuple[str, ...] | None = None
+    special: tuple[str, ...] = ()  # the special tokens; () is those of the backend
 
     def __post_init__(self) -> None:
+        if not self.special:
+            object.__setattr__(self, "special", special_tokens(self.backend))
         if not self.ends:
             object.__setattr__(self, "ends", (self.eos,))
 

@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rlbook.llm.rewards.completion import Completion
+from rlbook.llm.tokenizers.tokenizer import special_tokens
 
 
 class ExportedReward(NamedTuple):
@@ -59,6 +60,7 @@ class TextRules(NamedTuple):
             ids=ids,
             judge=None if judge is None or answer is None else partial(judge, question, answer),
             limit=self.limit,
+            special=special_tokens(self.tokenizer),
         )
 
 

@@ -45,6 +45,17 @@ def test_the_share_of_latin_steps_is_the_languages_reward(
     assert language(Completion("4+7+8+5=", "4", text, ended=True)) == share
 
 
+@pytest.mark.parametrize("name", ["Mixture-v0", "Chat-v0"])
+def test_special_tokens_are_of_no_language(name: str) -> None:
+    rules: Any = rlbook.make(name).unwrapped.rules
+    letters = rules.codec.encode_answer("ab")[:-1]
+    ids = [rules.codec.pad, *letters, rules.codec.bos]
+    written = rules.to_completion(0, np.array(ids))
+    assert written.text == "<pad>ab<bos>"
+    assert (language(written), language(written, script="greek")) == (1.0, 0.0)
+    assert language(rules.to_completion(0, np.array(ids[:1]))) is None
+
+
 def test_without_letters_the_vocabulary_is_what_it_was() -> None:
     sizes = [len(task.characters) + len(task.words) + 4 for task in (ReasoningTask(), LATIN)]
     assert sizes == [19, 39]

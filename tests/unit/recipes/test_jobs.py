@@ -57,7 +57,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def grpo_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     folder = tmp_path_factory.mktemp("job")
-    reward = {"correct": 1.0, "overlong": {"weight": 0.5, "buffer": 2}, "edit": 0.25}
+    reward = {
+        "correct": 1.0,
+        "overlong": {"weight": 0.5, "buffer": 2},
+        "edit": 0.25,
+        "language": 0.125,
+    }
     config = write_config(
         folder, "grpo", env="Countdown-v0", steps=5000, env_kwargs={"reward": reward}
     )
@@ -91,7 +96,12 @@ def test_the_rewards_are_the_runs_and_need_no_rlbook(
         "grpo",
         "Countdown-v0",
         env_kwargs={
-            "reward": {"correct": 1.0, "overlong": {"buffer": 2, "weight": 0.5}, "edit": 0.25}
+            "reward": {
+                "correct": 1.0,
+                "overlong": {"buffer": 2, "weight": 0.5},
+                "edit": 0.25,
+                "language": 0.125,
+            }
         },
     ).recipe.make()
     rules = env.unwrapped.rules
@@ -130,10 +140,12 @@ print(json.dumps([
         check=True,
     ).stdout
     values, weights, names = (json.loads(f"[{part}]")[0] for part in _split_json(said))
-    assert weights == [1.0, 0.5, 0.25] and names == ["correct", "overlong", "edit"]
-    assert values == [named[f"reward/{name}"].tolist() for name in names]
+    assert names == ["correct", "overlong", "edit", "language"]
+    assert weights == [1.0, 0.5, 0.25, 0.125]
+    # what does not apply, as a share of no letters, is 0 there
+    assert values == [np.nan_to_num(named[f"reward/{name}"]).tolist() for name in names]
     summed = [sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in range(5)]
-    assert summed == near(total.tolist(), terms=3)
+    assert summed == near(total.tolist(), terms=4)
     assert total[0] > 1.0 > total[1] and 0.0 < values[2][2] < 1.0 and min(values[1]) == -1.0
 
 
