@@ -138,9 +138,20 @@ def loop(
         yield from _run_in_chunks(agent, interaction, budget)
         return
 
+    held: Totals = {}  # the environment's numbers of a round that goes on; see `cut_short`
+    rest = interaction.rest_of_round(whole_rounds=not agent.can_checkpoint)
+
     def learn(step: Step) -> Metrics | Totals:
+        nonlocal rest
         metrics = agent.learn(step)
-        return metrics if step.info is None else {**metrics, **totals(step.info, logged_rows(step))}  # type: ignore[dict-item]
+        if step.info is not None:
+            _add_totals(held, totals(step.info, logged_rows(step)))
+        if not (held or rest) or (interaction.rollout == "episodes" and not agent.can_checkpoint):
+            return metrics
+        found = {} if rest else dict(held)
+        held.clear()
+        rest = 0
+        return {**metrics, **found}  # type: ignore[dict-item]
 
     interaction.budget = budget
     for metrics in act_step_reset(interaction, agent.act, learn, agent.begin, clock):
@@ -148,6 +159,12 @@ def loop(
         yield metrics
         if agent.progress >= 1.0:
             return
+
+
+def _add_totals(held: Totals, found: Totals) -> None:
+    for name, (total, count) in found.items():
+        before = held.get(name, (0.0, 0))
+        held[name] = (before[0] + total, before[1] + count)
 
 
 def logged_rows(step: Step) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -53,6 +53,8 @@ class SingleInteraction:
     """A note on how the steps are taken, if that is worth mentioning."""
     model: TabularMDP | None = None
     """The environment's exact model, if it is known."""
+    rollout: ClassVar[str] = "steps"
+    """There are no rounds of episodes."""
 
     def cut_short(self, *, whole_rounds: bool) -> int:
         """0, because there are no rounds; see `VectorInteraction.cut_short`."""
