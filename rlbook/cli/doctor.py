@@ -35,8 +35,8 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
         folder, allow_import, env: as in `rlbook.load`. Where the folder names no environment and
             there is none here either, only what can be seen without one is said.
     """
-    import rlbook
     from rlbook.diagnosis.better_settings import better_settings, solving_threshold
+    from rlbook.diagnosis.doctor import load_run
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
     from rlbook.evaluation.control_optima import control_task
@@ -51,7 +51,7 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
         return symptoms(folder)
     request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import, env=env)
     request = add_tokenizer(folder, request)
-    recipe, settings = request.recipe, vars(request.config)
+    recipe, settings = request.recipe.without_rewards(), vars(request.config)
     usual = EnvRecipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
     known: dict[str, Any] = {
@@ -64,11 +64,11 @@ def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dic
     if better is not None:
         known |= {"better": better, "solved_from": solving_threshold(request)}
     if hasattr(request.agent, "greedy_policy") or control_task(recipe) is not None:
-        agent = rlbook.load(folder, allow_import=allow_import, env=env).agent
+        agent = load_run(folder, allow_import, env).agent
         known["expected"] = expected_return(agent, recipe.for_evaluation())
     rules = getattr(recipe.make().unwrapped, "rules", None)
     if rules is not None:  # the episodes are texts
-        agent = rlbook.load(folder, allow_import=allow_import, env=env).agent
+        agent = load_run(folder, allow_import, env).agent
         known |= {
             "completion_limit": rules.max_new_tokens,
             "ratio_error": first_ratio_error(agent, recipe),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.environments import EnvLike
-from rlbook.runs.run import lacks_env, load
+from rlbook.runs.run import Run, lacks_env, load, load_policy
 from rlbook.runs.storage.checkpoints import (
     BEST,
     latest_seal,
@@ -31,7 +31,8 @@ def complaints(
 
     Args:
         folder: a run folder.
-        allow_import: let an environment id of the form "module:Name" import that module.
+        allow_import: let an environment id of the form "module:Name" import that module, and its
+            rewards theirs.
         env: the environment, for a run whose environment was made without an id or in wrappers;
             without it such a folder is not loaded.
 
@@ -49,8 +50,15 @@ def complaints(
     if not found and (
         env is not None or not lacks_env(folder)
     ):  # each part is sound: do they fit together, and with this version?
-        found += _failure_lines(lambda: load(folder, allow_import=allow_import, env=env))
+        found += _failure_lines(lambda: load_run(folder, allow_import, env))
     return found
+
+
+def load_run(folder: Path, allow_import: bool, env: EnvLike | None) -> Run:
+    """The run of a folder; without permission, no module of its rewards is imported."""
+    if env is None:
+        return load_policy(folder, allow_import=allow_import)
+    return load(folder, allow_import=allow_import, env=env)
 
 
 def _complaints(folder: Path) -> Iterator[str]:

@@ -138,8 +138,8 @@ def find_target(
 
 
 def load_target(folder: str | Path, env: EnvLike | None, options: dict[str, Any]) -> Run:
-    """The run of a folder. A module of a reward is imported only where the evaluation asks for that
-    reward."""
+    """The run of a folder. A module of a reward is imported only where what is made of the run asks
+    for that reward."""
     loading = {name: value for name, value in options.items() if value is not None}
     needed = env_for(folder, env)
     if needed is not None or not {*loading} <= {"checkpoint", "allow_import"}:

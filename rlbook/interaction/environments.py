@@ -43,6 +43,8 @@ PERMISSION = (  # the argument of an environment whose other arguments may name 
 )
 TOKENS = ("model", "tokenizer", "vocab_size")
 """The arguments of an environment that determine its tokens."""
+UNREWARDED = "length"
+"""The reward of a text where nobody asks for rewards."""
 UNLIMITED = -1  # gymnasium's max_episode_steps for no time limit
 # what an environment made of a model is called, and its time limit in environment steps
 MODEL, MODEL_LIMIT = (
@@ -358,7 +360,7 @@ class EnvRecipe:
         if not getattr(creator, "takes_permission", False):
             return self
         kept = {name: self.kwargs[name] for name in self.kwargs if name != "evaluation_reward"}
-        return replace(self, kwargs={**kept, "reward": "length"})
+        return replace(self, kwargs={**kept, "reward": UNREWARDED})
 
     def for_held_out_prompts(self) -> EnvRecipe:
         """As `for_evaluation`, but with the reward used in training."""
@@ -370,9 +372,14 @@ class EnvRecipe:
 
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:
-        # where evaluation has a reward of its own, that of training is not imported for it
+        """What evaluation changes. The reward of training is imported only if evaluation has the
+        same one."""
         reward = self.kwargs.get("evaluation_reward")
         made = self if reward is None else replace(self, kwargs={**self.kwargs, "reward": reward})
+        if reward is None and "reward" in self.kwargs:
+            found = getattr(self.without_rewards().make().unwrapped, "evaluation_kwargs", {})
+            if found.get("reward") != UNREWARDED:  # it has one of its own
+                return found
         return getattr(made.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:

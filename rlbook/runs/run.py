@@ -82,7 +82,7 @@ class Run(RunViews):
         """The processes that train it together; None if this is the only one."""
         own = GlobalGenerators(request.seed)
         with use_one_thread(), own.swap_states():
-            agent, source, notes = set_up(request, partial(_agent_in, request), workers)
+            agent, source, notes = set_up(request, partial(agent_in, request), workers)
         super().__init__(request, agent, source, notes, workers, own)
         self._is_training = False
 
@@ -366,7 +366,7 @@ class Run(RunViews):
         from rlbook.runs.token_record import recorder_of
 
         recorder = recorder_of(
-            self.agent, self.request, self.folder, self.steps, partial(_agent_in, self.request)
+            self.agent, self.request, self.folder, self.steps, partial(agent_in, self.request)
         )
         return None if recorder is None else stack.enter_context(recorder)
 
@@ -644,6 +644,6 @@ def _with_own_rows(folder: Path, request: Request) -> Request:
     return request.with_options(data=str(rows))
 
 
-def _agent_in(request: Request, folder: Path) -> Agent:
+def agent_in(request: Request, folder: Path) -> Agent:
     """The agent of a run that `request` names, trusted as much as the request."""
     return load_policy(folder, allow_import=request.recipe.allow_import).agent

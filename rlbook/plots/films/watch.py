@@ -70,15 +70,13 @@ def watch(
         RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of
             an environment that draws nothing, or whose spaces are others.
     """
+    from rlbook.evaluation.targets import load_target
     from rlbook.plots.completions import writes
-    from rlbook.runs.run import Run, env_for, load
+    from rlbook.runs.run import Run
 
     _check(episodes, seed)
-    if isinstance(target, Run):
-        run = target
-    else:
-        given = env_for(target, env)
-        run = load(target, checkpoint=checkpoint, allow_import=allow_import, env=given)
+    loading = {"checkpoint": checkpoint, "allow_import": allow_import}
+    run = target if isinstance(target, Run) else load_target(target, env, loading)
     if not run.agent.plays():
         judges = (
             "; rlbook evaluate measures how well it distinguishes good from bad"

@@ -8,6 +8,7 @@ pointed at, and the same as a table.
 from __future__ import annotations
 
 import html
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlbook.checks import whole_number
 from rlbook.errors import RequestError, system_reason
 from rlbook.plots.pages.templates import fill_template, script_data, text_of
 from rlbook.runs.inspection import Inspector, Moment
-from rlbook.runs.run import load
+from rlbook.runs.run import agent_in, load
 from rlbook.runs.storage.checkpoints import list_checkpoints
 from rlbook.runs.storage.files import replace_file
 from rlbook.runs.token_record import TokenRecord, head_of, read_record
@@ -95,7 +96,7 @@ def _from_checkpoints(folder: Path, prompts: int, allow_import: bool) -> TokenRe
     moments: list[Moment] = []
     for step in sorted(list_checkpoints(folder)) or [None]:
         run = load(folder, checkpoint=step, allow_import=allow_import)
-        inspector = Inspector(run.agent, run.request, prompts, lambda path: load(path).agent)
+        inspector = Inspector(run.agent, run.request, prompts, partial(agent_in, run.request))
         head = head_of(run.request, inspector)
         moments.append(inspector.moment(run.steps, moments[-1] if moments else None))
     return TokenRecord(head, moments)

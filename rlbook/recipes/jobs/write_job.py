@@ -13,6 +13,7 @@ from typing import Any
 
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, system_reason
+from rlbook.evaluation.targets import load_target
 from rlbook.recipes.jobs.job import TARGETS, Job, WrittenJob
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.job_model import write_model
@@ -22,7 +23,7 @@ from rlbook.recipes.jobs.trl_job import TRL
 from rlbook.recipes.jobs.verl_job import VERL
 from rlbook.registry import agent_class, name_of
 from rlbook.runs.request import Request
-from rlbook.runs.run import Run, load
+from rlbook.runs.run import Run
 from rlbook.runs.storage.files import read_file
 from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
 
@@ -85,7 +86,7 @@ def _find_run(
 ) -> tuple[Request, Run | None]:
     """The request in a folder or a file, and the run at a checkpoint if one was requested."""
     if source.is_dir() and checkpoint is not None:
-        run = load(source, checkpoint=checkpoint, allow_import=allow_import)
+        run = load_target(source, None, {"checkpoint": checkpoint, "allow_import": allow_import})
         return run.request, run
     if source.is_dir():
         return Request.from_yaml(read_config(source)[0], allow_import=allow_import), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -18,15 +19,18 @@ import rlbook
 from rlbook.cli.main import main
 from rlbook.cli.output import next_commands
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.models.adapters import adapter_weights
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.plots import inspect, watch
 from rlbook.recipes.jobs.write_job import write_job
 from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.serving import open_served_model
+from rlbook.runs.storage.checkpoints import latest_step
 
 SHORT: dict[str, Any] = {
     "steps": 4,
@@ -77,6 +81,7 @@ def test_what_asks_for_no_reward_imports_none(
     folder = tmp_path / "run"
     own: dict[str, Any] = {"env_kwargs": {"reward": reward}, "allow_import": True, "out": folder}
     steps = rlbook.train("grpo", "Addition-v0", **own, **options).steps
+    told = taught(tmp_path / "told", env_kwargs={"reward": reward}, allow_import=True)
     (tmp_path / "my_own_reward.py").unlink()
     del sys.modules["my_own_reward"]
     assert export(folder, tmp_path / "model")["kind"] == "model"
@@ -85,8 +90,15 @@ def test_what_asks_for_no_reward_imports_none(
     other: dict[str, Any] = {"env_kwargs": {"reward": "edit"}, "episodes": 8}
     assert len(rlbook.evaluate(folder, **other).returns) == 8
     assert main(["evaluate", str(folder), "--env.reward", "edit", "--episodes", "8"]) == 0
+    assert len(rlbook.evaluate(folder, episodes=8).returns) == 8  # of right answers, as by default
+    assert watch(folder, episodes=1, stream=io.StringIO())
+    assert main(["doctor", str(folder)]) == 0
+    job = write_job(told, tmp_path / "told_job", "trl", checkpoint=latest_step(told))
+    assert job["method"] == "SFTTrainer"
+    chat = EnvRecipe.from_env("Chat-v0", kwargs={"reward": "my_own_reward:short"})
     for asks in (
-        lambda: rlbook.evaluate(folder),
+        chat.for_evaluation,  # which has the reward of training by default
+        lambda: inspect(folder, tmp_path / "page.html", 1),
         lambda: write_job(folder, tmp_path / "job", "trl", checkpoint=steps),
     ):
         with pytest.raises(RequestError, match=r"would import the module 'my_own_reward'; .*allow"):
