@@ -546,7 +546,6 @@ class Agent(metaclass=AgentType):
     ) -> Any:
         """The action of `predict`, and the memory after it for an agent that has one."""
         from rlbook.envs.space_batches import (
-            as_array,
             as_arrays,
             as_batch,
             is_batch,
@@ -557,8 +556,7 @@ class Agent(metaclass=AgentType):
         shown, taken = self._env_spaces()
         many, masks = is_batch(shown, observation), self._mask_argument(action_mask)
         agent = self._exploring_copy() if explore else self
-        if many:
-            observation = as_arrays(shown, observation)
+        observation = as_arrays(shown, observation)
         if self.batched:
             if many:
                 return agent._act_in_env(observation, explore, masks, memory)
@@ -566,7 +564,7 @@ class Agent(metaclass=AgentType):
             actions = agent._act_in_env(as_batch(shown, [observation]), explore, one_mask, memory)
             return plain(rows_of(taken, actions)[0])
         if not many:
-            return plain(agent._act_in_env(as_array(shown, observation), explore, masks))
+            return plain(agent._act_in_env(observation, explore, masks))
         if not type(self).knows_env:
             raise ValueError(
                 f"{type(self).__name__} searches from where one environment is, so it predicts one"

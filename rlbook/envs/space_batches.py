@@ -42,20 +42,27 @@ def as_batch(space: spaces.Space, rows: list[Any]) -> Any:
     return concatenate(space, rows, create_empty_array(space, len(rows)))
 
 
-def as_array(space: spaces.Space, observation: Elements) -> Any:
-    """One observation, with lists converted to arrays."""
-    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        return np.asarray(observation, dtype=space.dtype)
-    return observation
+def as_arrays(space: spaces.Space, observation: Elements) -> Any:
+    """One or several observations, with lists as arrays and numbers in the space's type.
 
-
-def as_arrays(space: spaces.Space, batch: Elements) -> Any:
-    """A batch of observations, with lists converted to arrays."""
+    Raises:
+        ValueError: a number is none of that type, such as 0.5 in an image of bytes.
+    """
     if isinstance(space, spaces.Dict):
-        return {name: as_arrays(part, batch[name]) for name, part in space.spaces.items()}  # type: ignore[call-overload,index]
+        return {name: as_arrays(part, observation[name]) for name, part in space.spaces.items()}  # type: ignore[call-overload,index]
     if isinstance(space, spaces.Tuple):
-        return tuple(map(as_arrays, space.spaces, batch))  # type: ignore[arg-type]
-    return as_array(space, batch) if isinstance(batch, list | tuple) else batch
+        return tuple(map(as_arrays, space.spaces, observation))  # type: ignore[arg-type]
+    if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return observation
+    array = np.asarray(observation)
+    with np.errstate(invalid="ignore"):
+        same = array.astype(space.dtype, copy=False)
+    if same.dtype.kind in "iu" and not np.array_equal(same, array):
+        raise ValueError(
+            f"predict takes an observation of {space_text(space)} with numbers of {same.dtype},"
+            f" got {array[same != array].flat[0]}"
+        )
+    return same
 
 
 def rows_of(space: spaces.Space, batch: Elements) -> list[Any]:
@@ -140,10 +147,17 @@ def _description(observation: Elements) -> str:
         if len(observation) in made:
             return f"a tuple that ends with a dict; unpack it: {made[len(observation)]}"
     if isinstance(observation, Mapping):
-        return f"a dict with {', '.join(map(repr, observation)) or 'nothing in it'}"
+        parts = (f"{name}={_part_text(part)}" for name, part in observation.items())
+        return f"Dict({', '.join(parts)})"
     if isinstance(observation, np.ndarray | list) and _as_numbers(observation) is not None:
         return f"an array of shape {np.shape(observation)}"
-    return f"{observation!r:.60}"
+    return f"{' '.join(repr(observation).split()):.60}"
+
+
+def _part_text(part: Elements) -> str:
+    """A part of a wrong observation: a number or another thing, or an array by its shape."""
+    found = _as_numbers(part)
+    return f"array{found.shape}" if found is not None and found.ndim else f"{part!r:.20}"
 
 
 def is_equal(one: object, other: object) -> bool:

@@ -112,8 +112,6 @@ def cause_of(error: Exception) -> str:
     told = one_line(error)
     if told == "not enough values to unpack (expected 5, got 4)":  # a wrapper took them apart
         return OLD_STEP
-    if isinstance(error, KeyError) and told.count("raised in space_utils.py"):  # gymnasium's
-        return f"the observation has no {error}, which observation_space has"
     kind = type(error).__name__
     return told if isinstance(error, BadAnswer) or told.startswith(kind) else f"{kind}: {told}"
 
@@ -450,15 +448,18 @@ def _parts(
     return check
 
 
-def space_error(obs: object, space: spaces.Space) -> BadAnswer:
+def space_error(obs: object, space: spaces.Space, name: str = "the observation") -> BadAnswer:
     """The error for an observation outside its space."""
     shown = shorten(obs.item() if isinstance(obs, np.generic) else obs)
-    return BadAnswer(f"the observation {shown} is outside {_space_name(space)}")
+    return BadAnswer(f"{name} {shown} is outside {_space_name(space)}")
 
 
 def _space_name(space: spaces.Space) -> str:
     named = repr(space)
-    return named if len(named) <= 80 else f"{type(space).__name__}{space.shape}"
+    if len(named) <= 80:
+        return named
+    parts = f"({', '.join(map(repr, space.spaces))})" if isinstance(space, spaces.Dict) else ""
+    return f"{type(space).__name__}{space.shape or parts}"
 
 
 # ---- named numbers

@@ -22,7 +22,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv, VectorWrapper
-from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, State
@@ -38,6 +37,7 @@ from rlbook.interaction.spaces import (
     length_free_space,
     outermost_snapshot_env,
 )
+from rlbook.interaction.vector_envs.sync_vector import stack_observations
 
 LOGGED = "reward/model"
 
@@ -136,8 +136,7 @@ class LearnedRewardEnv(gymnasium.Wrapper):
 
     def _row(self, obs: Observations) -> Any:
         """One observation as a batch of size 1."""
-        space = self.env.observation_space
-        return concatenate(space, [obs], create_empty_array(space, 1))
+        return stack_observations(self.env.observation_space, [obs])
 
 
 class LearnedRewardVectorEnv(VectorWrapper):

@@ -159,6 +159,49 @@ def test_an_observation_is_not_bent_into_its_space(case: str) -> None:
         rlbook.train("ppo", Odd(), steps=12, num_envs=1, eval_every=0)
 
 
+IMAGE = spaces.Box(0, 255, (2, 2, 1), np.uint8)
+PARTS: dict[str, tuple[Any, str]] = {
+    "a byte's 300": (np.full((2, 2, 1), 300, np.uint16), r"\['image'\] 300 is outside Box"),
+    "a half": (np.full((2, 2, 1), 0.5), r"\['image'\] 0.5 is outside Box"),
+    "no channel": (np.zeros((2, 2), np.uint8), r"\['image'\] has shape \(2, 2\) and type uint8"),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.filterwarnings("ignore")  # gymnasium's own, about the same number
+def test_no_part_of_an_observation_is_bent_into_its_space(case: str, num_envs: int) -> None:
+    wrong, sentence = PARTS[case]
+    right = {"image": np.zeros((2, 2, 1), np.uint8), "place": np.zeros(2, np.float32)}
+    space = spaces.Dict(image=IMAGE, place=BOX)
+    for one, shown, odd in (
+        (space, right, right | {"image": wrong}),
+        (spaces.Tuple([space, BOX]), (right, right["place"]), (right | {"image": wrong}, 0)),
+    ):
+        env = Answering(one, step=put(0, odd))
+        env.right = shown
+        named = "" if one is space else r"\[0\]"
+        with pytest.raises(rlbook.TrainingError, match=f"the observation{named}{sentence}"):
+            rlbook.train("ppo", env, steps=12, num_envs=num_envs, eval_every=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_array_is_no_dict_of_parts() -> None:
+    env = Answering(spaces.Dict(image=IMAGE, place=BOX))
+    env.right = np.zeros(2)
+    with pytest.raises(rlbook.TrainingError, match=r"is outside Dict\('image', 'place'\)$"):
+        rlbook.train("ppo", env, steps=12, eval_every=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_part_of_whole_floats_becomes_the_bytes_of_its_space() -> None:
+    """As an image of its own may be `np.zeros((2, 2, 1))`."""
+    env = Answering(spaces.Dict(image=IMAGE))
+    env.right = {"image": np.full((2, 2, 1), 7.0)}
+    stacked, _ = SyncVector([env, env]).reset(seed=0)
+    assert stacked["image"].dtype == np.uint8 and (stacked["image"] == 7).all()
+
+
 class Many(VectorEnv):
     """Two environments side by side, as somebody else writes them."""
 

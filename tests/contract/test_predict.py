@@ -179,7 +179,7 @@ def test_texts_are_completed() -> None:
         ("ppo", "CartPole-v1", (np.zeros(4), {}), r"unpack it: obs, info = env\.reset"),
         ("q_learning", "Maze-v0", (3, 0.0, False, False, {}), r"terminated, truncated, info = env"),
         ("q_learning", "Maze-v0", "left", "one observation of Discrete.* got 'left'"),
-        ("ppo", "Blackjack-v1", {"a": 1}, "got a dict with 'a'"),
+        ("ppo", "Blackjack-v1", {"a": 1}, r"got Dict\(a=1\)"),
         ("mcts", "TicTacToe-v0", 0, r"agent\.bind_env\(env\)\.predict\(observation\)"),
     ],
 )
@@ -216,3 +216,29 @@ def test_lists_are_batches_as_arrays_are() -> None:
     found = run.predict(rows.tolist())
     assert found.tolist() == run.predict(rows.astype(np.float32)).tolist()
     assert run.predict(rows[1].tolist()) == found[1]
+
+
+class Bytes(Parts):
+    """Shows an image of bytes, alone or in a dict."""
+
+    image = spaces.Box(0, 255, (4, 4, 1), np.uint8)
+
+    def __init__(self, named: bool) -> None:
+        self.observation_space = spaces.Dict(image=self.image) if named else self.image  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_image_of_another_type_is_its_bytes_or_refused(named: bool) -> None:
+    run = rlbook.train("ppo", Bytes(named), steps=32, rollout_steps=4, eval_every=0)
+    image = np.arange(16, dtype=np.uint8).reshape(4, 4, 1)
+
+    def shown(image: np.ndarray) -> Any:
+        return {"image": image} if named else image
+
+    known = run.predict(shown(image)).tolist()
+    for same in (image.astype(np.float64), image.tolist()):
+        assert run.predict(shown(same)).tolist() == known
+    for wrong, number in ((image / 2, "0.5"), (image + np.int64(250), "256"), (image - 1.0, "-1")):
+        for one in (wrong, np.stack([wrong, wrong])):
+            with pytest.raises(ValueError, match=f"with numbers of uint8, got {number}"):
+                run.predict(shown(one))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -210,8 +210,25 @@ def resets_and_seeds(
     )
 
 
-def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
-    """Stacks observations of a space into fresh arrays [N, ...]."""
+def stack_observations(
+    space: spaces.Space, rows: Sequence[Any], name: str = "the observation"
+) -> Any:
+    """Stacks observations of a space into fresh arrays [N, ...], part by part if it has parts.
+    `name` is what errors call an observation.
+
+    Raises:
+        BadAnswer: one is not of the space's shape, or holds what its type does not.
+    """
+    if isinstance(space, spaces.Dict):
+        return {
+            key: stack_observations(part, _part_of(rows, key, space, name), f"{name}[{key!r}]")
+            for key, part in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            stack_observations(part, _part_of(rows, i, space, name), f"{name}[{i}]")
+            for i, part in enumerate(space.spaces)
+        )
     if space.shape is None or space.dtype is None:
         return concatenate(space, rows, create_empty_array(space, len(rows)))
     whole = np.empty((len(rows), *space.shape), space.dtype)
@@ -220,11 +237,24 @@ def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
         if row.__class__ is np.ndarray and row.dtype is dtype and row.shape == shape:
             whole[i] = row
         else:
-            _write_row(whole, i, row, space)
+            _write_row(whole, i, row, space, name)
     return whole
 
 
-def _write_row(batch: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
+def _part_of(
+    rows: Sequence[Any], key: Any, space: spaces.Dict | spaces.Tuple, name: str
+) -> list[Any]:
+    """One part of each observation."""
+    kind = Mapping if isinstance(space, spaces.Dict) else tuple | list
+    for row in rows:
+        if not isinstance(row, kind):
+            raise space_error(row, space, name)
+        if key not in (row if isinstance(row, Mapping) else range(len(row))):
+            raise BadAnswer(f"{name} has no {key!r}, which observation_space has")
+    return [row[key] for row in rows]
+
+
+def _write_row(batch: np.ndarray, i: int, row: object, space: spaces.Space, name: str) -> None:
     """`whole[i] = row`, but without NumPy's broadcasting along missing axes and without its
     wrap-around of bytes (300 → 44).
 
@@ -233,15 +263,14 @@ def _write_row(batch: np.ndarray, i: int, row: object, space: spaces.Space) -> N
     """
     array = row if isinstance(row, np.ndarray) else np.asarray(row)
     if array.shape != space.shape or array.dtype.kind not in "fiub":
-        found = f"the observation has shape {array.shape} and type {array.dtype}"
-        raise BadAnswer(f"{found}, outside {space}")
+        raise BadAnswer(f"{name} has shape {array.shape} and type {array.dtype}, outside {space}")
     if array.dtype == batch.dtype or batch.dtype.kind == "f":
         batch[i] = array
         return
     with np.errstate(invalid="ignore"):
         batch[i] = array
     if not np.array_equal(batch[i], array):
-        raise space_error(array[batch[i] != array].flat[0], space)
+        raise space_error(array[batch[i] != array].flat[0], space, name)
 
 
 def shared_info(
