@@ -1,9 +1,9 @@
-/* Who searches the site looks for the place that defines a word, for the page or the section that is called so, for the rest of the book,
+/* Who searches the site looks for the chapter that defines a word, for the page or the section that is called so, for the rest of the book,
    and for the API last. The numbers below `score` are Sphinx's own. */
 var Scorer = {
   score: ([page, title, anchor, description, score, file, kind]) =>
     score * (kind === "title" ? 100 / 15 : 1)                            // as much as an entry of the index, which is a defined word
-    + (page.startsWith("chapters/") ? 5 : 0) - (page.startsWith("api/") ? 40 : 0),
+    + (page.startsWith("chapters/") ? 10 : 0) - (page.startsWith("api/") ? 40 : 0),
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

@@ -159,7 +159,7 @@ class Terms(SphinxDirective):
 
 class Anchors(SphinxTransform):
     """In a chapter, a place to link to where a term stands in bold for the first time, and an entry
-    of the general index."""
+    of the general index for it and for its abbreviation."""
 
     default_priority = 500
 
@@ -175,8 +175,8 @@ class Anchors(SphinxTransform):
             if place is None:
                 continue  # a test says so
             place["ids"].append(term.anchor)
-            entry = addnodes.index(entries=[("single", term.term, term.anchor, "main", None)])
-            place.parent.insert(place.parent.index(place), entry)
+            entries = [("single", name, term.anchor, "main", None) for name in term.names]
+            place.parent.insert(place.parent.index(place), addnodes.index(entries=entries))
 
 
 class explained(nodes.inline):

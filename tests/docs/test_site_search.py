@@ -1,4 +1,5 @@
-"""What a reader finds who searches the site: the page of a word before pages that only use it."""
+"""What a reader finds who searches the site: the chapter that defines a word, then the page that
+is called so, before pages that only use it."""
 
 from __future__ import annotations
 
@@ -11,9 +12,7 @@ from site_search import in_node
 SCORER = Path(__file__).parents[2] / "docs" / "ext" / "search_scorer.js"
 
 
-def test_a_page_that_is_called_so_comes_before_chapters_with_the_word_and_the_api_comes_last() -> (
-    None
-):
+def test_the_chapter_that_defines_a_word_comes_first_and_the_api_last() -> None:
     """The rows are what Sphinx makes of the query "Q-learning", with its own scores."""
     rows = [
         ["chapters/learning-from-data", "Learning from data", "", None, 15, "", "text"],
@@ -31,11 +30,11 @@ def test_a_page_that_is_called_so_comes_before_chapters_with_the_word_and_the_ap
     scores = in_node("-e", program, json.dumps(rows))
     order = sorted(range(len(rows)), key=lambda row: -scores[row])
     assert [rows[row][0] for row in order] == [
+        "chapters/temporal-difference",  # 100 + 10
         "algorithms/q_learning",  # 16 * 100 / 15 = 106.7
-        "chapters/temporal-difference",  # 100 + 5
         "algorithms/double_q_learning",  # 10 * 100 / 15 = 66.7
         "api/rlbook",  # 15 * 100 / 15 - 40
-        "chapters/learning-from-data",  # 15 + 5
+        "chapters/learning-from-data",  # 15 + 10
         "api/q_learning",  # 15 - 40
     ]
 
