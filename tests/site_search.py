@@ -49,10 +49,9 @@ def check_searches(site: Path) -> None:
         r"```\{terms\}\n(.*?)```", (DOCS / "terms.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
     assert terms is not None
-    wanted = {
-        term: f"chapters/{where.split(' = ')[0]}"
-        for term, where in (line.split(": ", 1) for line in terms[1].splitlines())
-    }
+    defined = re.findall(r"^(\S[^:\n]*): ([\w-]+)", terms[1], flags=re.MULTILINE)
+    assert 2 * len(defined) == len(terms[1].splitlines())  # each with its meaning below it
+    wanted = {term: f"chapters/{chapter}" for term, chapter in defined}
     for name in (*ALGORITHMS, *ALIASES):
         wanted[name] = f"algorithms/{ALIASES.get(name, name)}"
     for algorithm in ALGORITHMS:

@@ -351,9 +351,9 @@ def replay_frame(step: int) -> Drawing:
     d.box(
         272, 186, 168, 46, "target network θ⁻", f"copied after step {copied}", strong=copied == step
     )
-    d.text(98, 157, "gradient", "end")
+    d.text(86, 156, "gradient", "end")
     d.line((272, 163), (240, 141), arrow=True)
-    d.text(266, 157, "y", "start")
+    d.text(276, 155, "y", "start")
     if copied == step:
         d.line((170, 186), (186, 186), arrow=True)
     return d

@@ -88,7 +88,7 @@ def test_a_worked_example_goes_on_on_a_second_slide() -> None:
     ]
     found = slides.chapter_slides("chapters/introduction")
     by_hand = [text for text in found if "<h2>By hand</h2>" in text]
-    assert len(by_hand) == 2 and "After three walks every number" in by_hand[1]
+    assert len(by_hand) == 2 and "After three episodes every number" in by_hand[1]
 
 
 def test_a_chapters_questions_are_found_by_where_their_answers_lead() -> None:
