@@ -174,6 +174,14 @@ class ResumableEnv(gymnasium.Wrapper):
         for limit, elapsed in zip(self._limits, state["elapsed"], strict=True):
             limit._elapsed_steps = saved_count("elapsed steps", elapsed)
         restore_wrapper_states(self.env, state.get(WRAPPERS, ()))
+        self._clear_drawn_seed()
+
+    def _clear_drawn_seed(self) -> None:
+        """Marks the seed as unknown, as gymnasium does (-1). It drew one for a generator whose
+        state has been restored since, so the draw has no effect."""
+        env: Any = self.unwrapped
+        if getattr(env, "_np_random_seed", None) is not None:
+            env._np_random_seed = -1
 
     def _replay(self, state: State) -> None:
         kept = ("seed", "rng", SEEDED, WRAPPERS)
@@ -189,6 +197,8 @@ class ResumableEnv(gymnasium.Wrapper):
         except ValueError:
             self.env.reset(seed=0)  # some make their generators only here
             self._put_back(state)
+        if state["rng"] is not None:
+            self._clear_drawn_seed()
         obs, _ = self.env.reset(seed=state["seed"])
         for action in self.actions:
             obs = self.env.step(action)[0]

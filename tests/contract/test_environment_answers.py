@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,6 +17,7 @@ import rlbook
 from rlbook.interaction.spaces import AdaptedVectorEnv, adapt
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.interaction.vector_envs.vector import VectorInteraction
+from rlbook.seeding import rng_state, set_rng_state
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 AGENTS = {"q_learning": spaces.Discrete(4), "semi_gradient_sarsa": BOX, "dqn": BOX, "ppo": BOX}
@@ -276,6 +278,29 @@ def test_a_reset_that_forgets_its_seed_is_noted(
         options: dict[str, Any] = {} if algorithm == "semi_gradient_sarsa" else {"num_envs": 2}
         run = rlbook.train(algorithm, Unseeded(BOX), steps=40, eval_every=0, **options)
         assert any(note.startswith(said) for note in run.notes) == forgets
+
+
+class Saving(Unseeded):
+    """Passes the seed on, and has a snapshot."""
+
+    forgets = False
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"rng": rng_state(self.np_random), "count": self.count}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        set_rng_state(self.np_random, state["rng"])
+        self.count = state["count"]
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Saving(BOX)])
+def test_a_run_that_goes_on_blames_no_environment_for_its_seed(env: Any, tmp_path: Path) -> None:
+    """Its generator is restored from the folder, by a replay or by a snapshot."""
+    folder = tmp_path / "run"
+    rlbook.train("ppo", env, steps=400, rollout_steps=4, num_envs=2, eval_every=0, out=folder)
+    again = "CartPole-v1" if isinstance(env, str) else Saving(BOX)
+    run = rlbook.load(folder, env=again).train(steps=32)
+    assert not any("np_random" in note for note in run.notes)
 
 
 def test_a_dict_without_one_of_its_entries_is_named() -> None:
