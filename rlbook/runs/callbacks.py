@@ -40,8 +40,8 @@ class Callbacks:
             for moment in MOMENTS
         }
         for moment, given in found.items():
-            if any(not callable(function) for function in given):
-                raise RequestError(f"{moment} must be a function of the run, got {given[0]!r:.60}")
+            for function in given:
+                _check_function(moment, function)
         for one in objects if isinstance(objects, Sequence) else (objects,):
             if isinstance(one, type):
                 raise RequestError(
@@ -55,7 +55,10 @@ class Callbacks:
                     f"{type(one).__name__} has none of them{hint}"
                 )
             for moment, method in methods.items():
-                found[moment] += method if isinstance(method, tuple) else [method]
+                several = method if isinstance(method, tuple) else (method,)
+                for function in several:
+                    _check_function(moment, function)
+                found[moment] += several
         return cls(**{moment: tuple(called) for moment, called in found.items()})
 
     def stop(self, moment: str, run: RunState) -> bool:
@@ -73,6 +76,23 @@ class Callbacks:
                     f" {answer!r:.60}"
                 )
         return STOP in answers
+
+
+def _check_function(moment: str, function: object) -> None:
+    """Raises RequestError for what cannot be called with the run alone."""
+    if not callable(function):
+        raise RequestError(f"{moment} must be a function of the run, got {function!r:.60}")
+    try:
+        taken = inspect.signature(function)
+    except (TypeError, ValueError):  # one without a signature, such as a builtin
+        return
+    try:
+        taken.bind(None)
+    except TypeError:
+        raise RequestError(
+            f"{moment} must be a function of the run alone, got one of {taken}; its numbers are"
+            " run.metrics[-1]"
+        ) from None
 
 
 NO_CALLBACKS = Callbacks()

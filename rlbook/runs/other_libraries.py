@@ -47,7 +47,11 @@ OF_A_RUN = {
     "seed": "it is run.request.seed",
     **dict.fromkeys(("n_envs", "num_envs"), "it is run.request.num_envs"),
     "device": "it is run.request.options.device",
-    **dict.fromkeys(("gamma", "learning_rate"), "its hyper-parameters are run.agent.config"),
+    **dict.fromkeys(
+        ("gamma", "learning_rate", "n_steps", "batch_size"),
+        "its hyper-parameters are run.agent.config",
+    ),
+    "ep_info_buffer": "returns are run.episode_returns, one for each training episode",
     **dict.fromkeys(
         ("optimizer", "network", "actor", "critic"), "its networks are those of run.agent"
     ),

@@ -172,6 +172,8 @@ def test_names_of_other_libraries_lead_to_those_here(
         (lambda run: run.policy, AttributeError, r"its networks are run\.agent\.policy"),
         (lambda run: run.get_parameters(), AttributeError, r"run\.agent\.state_dict\(\)"),
         (lambda run: run.save_replay_buffer("b"), AttributeError, r"run\.save\(folder\) keeps"),
+        (lambda run: run.n_steps, AttributeError, r"hyper-parameters are run\.agent\.config"),
+        (lambda run: run.ep_info_buffer, AttributeError, r"returns are run\.episode_returns"),
         (lambda run: run.qwertz, AttributeError, "^a run has no 'qwertz'$"),
         (lambda run: run.score(), AttributeError, r"run\.evaluate\(episodes=100\)\.mean"),
         (lambda run: run.observation_space, AttributeError, r"run\.make_env\(\) has it"),
@@ -718,6 +720,28 @@ def test_a_single_callback_needs_no_list_and_none_trains_its_run() -> None:
         rlbook.train("q_learning", "Maze-v0", steps=300, callbacks=[Stops])
     with pytest.raises(rlbook.RequestError, match="none of them; give a function as on_report"):
         rlbook.train("q_learning", "Maze-v0", steps=300, callbacks=[print])
+
+
+class WithMetrics:
+    def on_episode(self, run: rlbook.Run, metrics: dict[str, float]) -> None:
+        raise AssertionError(metrics)
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "taken"),
+    [
+        ({"on_report": lambda: None}, r"\(\)"),
+        ({"on_evaluation": lambda local, all_of_them: True}, r"\(local, all_of_them\)"),
+        ({"callbacks": WithMetrics()}, r"\(run: .*, metrics: .*\)"),
+    ],
+)
+def test_a_callback_of_other_arguments_is_refused_before_training(
+    callbacks: dict[str, Any], taken: str
+) -> None:
+    with pytest.raises(
+        rlbook.RequestError, match=f"a function of the run alone, got one of {taken}"
+    ):
+        rlbook.train("q_learning", "Maze-v0", steps=10**12, **callbacks)
 
 
 @pytest.mark.parametrize("answer", [False, True, np.bool_(True), "Stop"])
