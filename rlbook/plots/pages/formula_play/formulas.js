@@ -39,14 +39,17 @@ function entropy(p) {
   return -p.reduce((sum, x) => sum + (x > 0 ? x * Math.log(x) : 0), 0);
 }
 
-// rlbook.functional.post_training.distillation_losses.forward_kl with p as the teacher: KL(p ‖ q), in nats.
-function kl(p, q) {
-  return p.reduce((sum, x, i) => sum + (x > 0 ? x * Math.log(x / q[i]) : 0), 0);
+// rlbook.functional.post_training.distillation_losses.forward_kl with p as the teacher: KL(p ‖ q), in nats. It takes log q, because a
+// small q may be 0 as a number where its logarithm is finite.
+function kl(p, logQ) {
+  return p.reduce((sum, x, i) => sum + (x > 0 ? x * (Math.log(x) - logQ[i]) : 0), 0);
 }
 
-// A normal density at the points of a grid, scaled so that it adds up to 1 there.
-function normalOnGrid(grid, mean, deviation) {
-  return softmax(grid.map(x => -(((x - mean) / deviation) ** 2) / 2));
+// The logarithm of a normal density at the points of a grid, scaled so that it adds up to 1 there.
+function logNormalOnGrid(grid, mean, deviation) {
+  const logits = grid.map(x => -(((x - mean) / deviation) ** 2) / 2), largest = Math.max(...logits);
+  const logTotal = largest + Math.log(logits.reduce((sum, z) => sum + Math.exp(z - largest), 0));
+  return logits.map(z => z - logTotal);
 }
 
 // rlbook.functional.bandits.upper_confidence_bound; an action that was never tried comes first.

@@ -138,11 +138,11 @@ const superscript = power => [...String(power)].map(digit => "⁰¹²³⁴⁵⁶
 // A target with peaks at −2 and 2, and a normal distribution.
 function twoPeaks(mean, deviation) {
   const grid = range(-12, 12, 960);
-  const p = normalOnGrid(grid, -2, 0.5).map((left, i) => (left + normalOnGrid.right[i]) / 2);
-  const q = normalOnGrid(grid, mean, deviation);
-  return { grid, p, q, forward: kl(p, q), reverse: kl(q, p) };
+  const [left, right] = [-2, 2].map(peak => logNormalOnGrid(grid, peak, 0.5));
+  const p = left.map((logP, i) => (Math.exp(logP) + Math.exp(right[i])) / 2);
+  const logQ = logNormalOnGrid(grid, mean, deviation), q = logQ.map(Math.exp);
+  return { grid, p, q, forward: kl(p, logQ), reverse: kl(q, p.map(Math.log)) };
 }
-normalOnGrid.right = normalOnGrid(range(-12, 12, 960), 2, 0.5);
 
 function smoothed(curve, width) {
   return curve.flatMap((_, i) => (i % width ? [] : [[i + width / 2, curve.slice(i, i + width).reduce((sum, x) => sum + x / width, 0)]]));
