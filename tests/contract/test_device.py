@@ -153,7 +153,7 @@ def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(
     case: Case, device: str, tmp_path: Path
 ) -> None:
     algorithm, env, options, steps, cut = case
-    fixed = algorithm in ("dqn", "reward_model")
+    fixed = algorithm == "reward_model"
     annealed = {} if fixed else {"anneal_learning_rate": False}  # the cut run has a smaller budget
     options = {"eval_every": 0, "seed": 3, "device": device, **annealed, **options}
     whole = rlbook.train(algorithm, env, steps=steps, out=tmp_path / "whole", **options)
