@@ -80,6 +80,7 @@ DQN: dict[str, Any] = {
     "train_every": 8,
     "gradient_steps": 1,
     "epsilon": 0.3,  # no schedule over a budget, which a resumed run extends
+    "anneal_learning_rate": False,
 }
 
 
