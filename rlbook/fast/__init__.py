@@ -25,7 +25,6 @@ FORMS = {
     "rlbook.llm.models.causal_lm:logits": "rlbook.fast.llama:logits",
     "rlbook.llm.models.packing:packed_logits": "rlbook.fast.llama:packed_logits",
     "rlbook.networks.mlp:MLP.forward": "rlbook.fast.mlp:forward",
-    "rlbook.networks.mlp:MLP.hidden_features": "rlbook.fast.mlp:mlp_features",
     "rlbook.networks.mlp:apply_networks": "rlbook.fast.mlp:apply_networks",
     "rlbook.networks.mlp:apply_two_heads": "rlbook.fast.mlp:apply_two_heads",
     "rlbook.networks.noisy_linear:apply_layers": "rlbook.fast.mlp:apply_layers",

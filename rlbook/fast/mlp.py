@@ -28,23 +28,15 @@ Weights = list[Tensor]
 """Weight and bias of each layer in turn: [out, in], [out], …"""
 
 
-def forward(network: MLP, x: Tensor) -> Tensor:
+def forward(network: MLP, x: Tensor, end: int | None = None) -> Tensor:
     """The fast form of `MLP.forward`, which still calls hooks on the network itself."""
     weights = weights_of(network, x)
-    return (
-        MLP.forward.plain(network, x)
-        if weights is None
-        else evaluate(x, network.activation, [weights])[0]
-    )  # type: ignore[attr-defined]
-
-
-def mlp_features(network: MLP, x: Tensor, end: int = -1) -> Tensor:
-    """The fast form of `MLP.hidden_features`."""
-    weights = weights_of(network, x)
-    if weights is None or not weights[: 2 * end]:
-        return MLP.hidden_features.plain(network, x, end)  # type: ignore[attr-defined]
-    z = evaluate(x, network.activation, [weights[: 2 * end]])[0]
-    return mlp.ACTIVATIONS[network.activation](z)
+    if weights is not None and end is not None:
+        weights = weights[: 2 * end]
+    if not weights:
+        return MLP.forward.plain(network, x, end)  # type: ignore[attr-defined]
+    z = evaluate(x, network.activation, [weights])[0]
+    return z if end is None else mlp.ACTIVATIONS[network.activation](z)
 
 
 def apply_networks(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
@@ -68,7 +60,7 @@ def apply_two_heads(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]
     once."""
     if not is_unmodified(network) or weights_of(network, x) is None:
         return mlp.apply_two_heads.plain(network, head, x)  # type: ignore[attr-defined]
-    seen = network.hidden_features(x)
+    seen = network.forward(x, end=-1)
     return network.layers[-1](seen), head(seen)
 
 

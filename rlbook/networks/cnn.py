@@ -130,17 +130,14 @@ class FeatureNetwork(nn.Module):
         """The layers after the convolutions."""
         return self.head.layers
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.features(images))
+    def forward(self, images: Tensor, end: int | None = None) -> Tensor:
+        """The outputs, or what the layer numbered `end` after the convolutions reads."""
+        return self.head(self.features(images), end)
 
     @property
     def activation(self) -> str:
         """The activation function of those layers."""
         return self.head.activation
-
-    def hidden_features(self, images: Tensor, end: int = -1) -> Tensor:
-        """What the layer numbered `end` reads: [..., H, W, C] → [..., K]."""
-        return self.head.hidden_features(self.features(images), end)
 
     def features(self, images: Tensor) -> Tensor:
         """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""

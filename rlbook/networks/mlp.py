@@ -67,16 +67,12 @@ class MLP(nn.Module):
         return [getattr(layer, name) for layer in self.layers for name in ("weight", "bias")]
 
     @has_fast_form
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers[-1](self.hidden_features(x))
-
-    @has_fast_form
-    def hidden_features(self, x: Tensor, end: int = -1) -> Tensor:
-        """What the layer numbered `end` reads, the last one by default: [..., in] → [..., H]."""
-        phi = ACTIVATIONS[self.activation]
+    def forward(self, x: Tensor, end: int | None = None) -> Tensor:
+        """The outputs [..., out], or what the layer numbered `end` reads: [..., H]."""
+        phi, last = ACTIVATIONS[self.activation], self.layers[-1]
         x = x.to(next(self.parameters()))  # to the weights' type and device
         for layer in list(self.layers)[:end]:
-            x = phi(layer(x))
+            x = layer(x) if layer is last else phi(layer(x))
         return x
 
 
@@ -89,7 +85,7 @@ def apply_networks(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
 @has_fast_form
 def apply_two_heads(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """The network's output, and the output of a second head on its last hidden layer."""
-    return network(x), head(network.hidden_features(x))
+    return network(x), head(network.forward(x, end=-1))
 
 
 @torch.no_grad()
@@ -225,7 +221,7 @@ class MLPPolicy(Policy):
         if self.critic is not None:
             return self.critic(seen).squeeze(-1)
         assert self.value_head is not None
-        return self.value_head(self.actor.hidden_features(seen)).squeeze(-1)
+        return self.value_head(self.actor.forward(seen, end=-1)).squeeze(-1)
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         value = self.value(rollout.tensor("obs"))  # [T, N]

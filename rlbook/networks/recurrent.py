@@ -189,7 +189,7 @@ class RecurrentPolicy(MLPPolicy):
         """The input of each core, computed from observations [..., O]."""
         seen = self.normalizer(obs)
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
-        return [network.hidden_features(seen, self.place) for network in networks]
+        return [network.forward(seen, self.place) for network in networks]
 
     def _heads(self, hidden: Tensor, critic: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """The actor's outputs and V, from the cores' outputs [..., H]."""

@@ -40,7 +40,7 @@ def test_natures_network_is_stable_baselines3s_on_the_same_weights() -> None:
         their.load_state_dict(mine.state_dict())
     seen = frames(STACK)
     expected = theirs(seen.float() / 255.0)
-    assert_near(ours.hidden_features(seen), expected, terms=widths(ours), size=1.0)
+    assert_near(ours(seen, end=-1), expected, terms=widths(ours), size=1.0)
 
 
 def test_images_in_float32_are_left_as_they_are() -> None:

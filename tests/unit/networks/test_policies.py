@@ -84,7 +84,7 @@ def test_an_activation_without_a_written_gradient_is_left_to_torch(activation: s
     x = torch.randn(4, 3, generator=generator(1), requires_grad=True)
     assert weights_of(mlp, x) is None  # what every fast form asks first
     noisy = apply_layers(mlp.weights, x, activation)
-    for out in (mlp(x), noisy, apply_networks([mlp, mlp], x)[1], last(mlp.hidden_features(x))):
+    for out in (mlp(x), noisy, apply_networks([mlp, mlp], x)[1], last(mlp(x, end=-1))):
         found, wanted = (
             [result, *torch.autograd.grad(result.square().sum(), [x, *mlp.parameters()])]
             for result in (out, torchs(x))
