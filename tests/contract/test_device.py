@@ -302,7 +302,7 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
         decoder = policy.decoder()
         for rows in (
             here,
-            here.to("meta"),
+            here.with_prefix("meta"),
             here._replace(index=torch.arange(3), completion=here.completion[:3]),
         ):
             assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta  # type: ignore[misc]

@@ -33,23 +33,18 @@ class PromptRows(NamedTuple):
         """Whether any prompt is padded."""
         return bool(self.padding.any())
 
-    def to(self, device: torch.device | str) -> PromptRows:
-        """Moves the rows to a device; tensors that are already there are not copied."""
-        return PromptRows(*(to_device(tensor, device) for tensor in self))
-
-    def with_prefix(self) -> PromptRows:
-        """The same texts with the prefix included in each prompt, left-padded."""
-        shared = len(self.prefix)
-        if not shared:
-            return self
-        # [U, C + P]
-        joined = torch.cat([self.prefix.expand(len(self.prompt), -1), self.prompt], dim=1)
-        column = torch.arange(joined.shape[1], device=joined.device)
-        source = column - self.padding[:, None]  # [U, C + P]
-        prompt = joined.gather(
-            1, torch.where(source < shared, source.clamp(min=0), column)
-        ).masked_fill(source < 0, 0)
-        return PromptRows(prompt, self.padding, self.index, self.completion)
+    def with_prefix(self, device: torch.device | str = "cpu") -> PromptRows:
+        """The same texts on a device, with the prefix included in each prompt, left-padded."""
+        prompt, padding, index, completion, prefix = (to_device(part, device) for part in self)
+        shared = len(prefix)
+        if shared:
+            joined = torch.cat([prefix.expand(len(prompt), -1), prompt], dim=1)  # [U, C + P]
+            column = torch.arange(joined.shape[1], device=joined.device)
+            source = column - padding[:, None]  # [U, C + P]
+            prompt = joined.gather(
+                1, torch.where(source < shared, source.clamp(min=0), column)
+            ).masked_fill(source < 0, 0)
+        return PromptRows(prompt, padding, index, completion)
 
 
 def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:

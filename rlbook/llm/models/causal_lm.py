@@ -4,7 +4,7 @@ architecture, with adapters and hooks."""
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from rlbook.data.rollout import to_device
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.generation.prompt_rows import PromptRows
 from rlbook.llm.models.compute import cast_weights, compute_context, compute_of
-from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -66,16 +65,16 @@ def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
         return _read(trunk, rows, "last_hidden_state")
 
 
-def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
+def _read(module: Any, rows: PromptRows, output: str) -> Tensor:
     """An output of the forward pass after the prompt and after each completion token: [B, T + 1,
     ·]. A prompt of several completions is read once: first the distinct prompts, then all
     completions, each on the keys and values of its prompt."""
     from rlbook.llm.models.cache_layers import first_pass, next_pass
 
-    rows = rows.to(module_device(module)).with_prefix()
+    rows = rows.with_prefix(module.device)
     padding, columns = rows.padding[rows.index], rows.completion.shape[1] + 1
     name = argument_name(module, *CACHE) if len(rows.index) > len(rows.prompt) else ""
-    cache = first_pass(cast(Any, module).config) if name else None
+    cache = first_pass(module.config) if name else None
     if cache is None:
         tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
         found = module(**_inputs(module, tokens, padding, last=columns), use_cache=False)
@@ -124,7 +123,7 @@ class CausalDecoder:
         columns, which is not a limit. Returns logits [N, V]."""
         from rlbook.llm.models.cache_layers import block_cache
 
-        rows = rows.to(module_device(self.model)).with_prefix()
+        rows = rows.with_prefix(self.model.device)
         self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]
         self.cache = block_cache(
             self.model.config, self.column + new_tokens, compute_of(self.model).dtype
@@ -170,7 +169,7 @@ class CausalDecoder:
         """The inverse of `state_dict`."""
         from rlbook.llm.models.cache_layers import block_cache
 
-        device = module_device(self.model)
+        device = self.model.device
         self.cache = block_cache(self.model.config, 0, compute_of(self.model).dtype)
         self.padding, self.column = state["padding"].to(device, copy=True), state["column"]
         for layer, fields in zip(self.cache.layers, state["layers"], strict=True):

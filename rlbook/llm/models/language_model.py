@@ -111,7 +111,7 @@ class LanguageModelPolicy(Policy):
     def distributions(self, batch: Batch) -> Categorical:
         # torch's other attentions cannot be differentiated twice
         with sdpa_kernel(SDPBackend.MATH):
-            return self._distribution(causal_lm.logits(self.model, _states(batch)))
+            return self._distribution(self.logits(batch))
 
     def value_parameters(self) -> list[nn.Parameter]:
         return [] if self.critic is None else list(self.critic.parameters())
@@ -132,10 +132,11 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         if self.packing is not None and self.critic is None:
             return self._evaluate_packed(batch, self.packing, entropy, entropy_gradient)
-        rows = _states(batch)
+        completion = batch.action.where(batch.real_mask, 0)  # any valid id will do in padding
+        rows = rows_of(batch.obs["tokens"], batch.obs["length"], completion[:, :-1])
         distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
-        log_prob = distribution.log_prob(batch.action.where(batch.real_mask, 0))
+        log_prob = distribution.log_prob(completion)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             return log_prob, distribution.entropy() if entropy else None, value
 
@@ -158,7 +159,9 @@ class LanguageModelPolicy(Policy):
 
     def logits(self, batch: Batch) -> Tensor:
         """Next-token logits before the temperature [B, T, V], with gradients."""
-        return causal_lm.logits(self.model, _states(batch))
+        completion = batch.action.where(batch.real_mask, 0)[:, :-1]
+        rows = rows_of(batch.obs["tokens"], batch.obs["length"], completion)
+        return causal_lm.logits(self.model, rows)
 
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -255,13 +258,6 @@ class PolicyWithoutAdapters(LanguageModelPolicy):
     def logits(self, batch: Batch) -> Tensor:
         with disable_adapters(self.model):
             return super().logits(batch)
-
-
-def _states(batch: Batch) -> PromptRows:
-    """The texts in which the T actions were taken: the prompt plus T - 1 tokens, of which any valid
-    id will do after the end of a text."""
-    completion = batch.action.where(batch.real_mask, 0)
-    return rows_of(batch.obs["tokens"], batch.obs["length"], completion[:, :-1])
 
 
 def _trunk(model: LanguageModel) -> Any:
