@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,6 +27,26 @@ def critic_loss_of(agent: Any, rows: Any) -> LossOutput:
 def actor_loss_of(agent: Any, rows: Any) -> LossOutput:
     """The loss of the policy of an agent with critics."""
     return agent.actor_loss(agent.trained_networks, rows, config=agent.config)
+
+
+class MinibatchDrawn(Exception):
+    """Ends an update once its minibatch is known."""
+
+
+def next_minibatch(agent: Any) -> Any:
+    """The first minibatch of an agent's update; nothing is learned from it."""
+    drawn: list[Any] = []
+
+    def keep(*args: Any, **options: Any) -> Any:
+        drawn.append(args[-1])
+        raise MinibatchDrawn
+
+    name = "train_on" if hasattr(agent, "train_on") else "loss"
+    setattr(agent, name, keep)
+    with contextlib.suppress(MinibatchDrawn):
+        agent.update()
+    delattr(agent, name)
+    return drawn[0]
 
 
 def loss_of(agent: Any, rows: Any, **options: Any) -> LossOutput:

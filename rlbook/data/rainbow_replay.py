@@ -4,7 +4,6 @@ transitions."""
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -38,7 +37,7 @@ class RainbowMinibatch:
 
     def __getitem__(self, here: slice) -> RainbowMinibatch:
         return RainbowMinibatch(
-            self.rows.map_fields(operator.itemgetter(here)),
+            Transitions(*(None if field is None else field[here] for field in self.rows)),  # type: ignore[arg-type]
             self.next_q[here],
             discount=None if self.discount is None else self.discount[here],
             weight=None if self.weight is None else self.weight[here],

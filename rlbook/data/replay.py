@@ -119,10 +119,6 @@ class ReplayBuffer:
             )
         )
 
-    def sample(self, size: int, rng: np.random.Generator) -> Transitions:
-        """Samples `size` transitions uniformly, with replacement."""
-        return self.rows_at(rng.integers(self.size, size=size))
-
     def rows_at(
         self, places: NDArray[np.int64], last: NDArray[np.int64] | None = None
     ) -> Transitions:

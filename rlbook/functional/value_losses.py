@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlbook.functional._shapes import check_same_shape, zero_outside_mask
-from rlbook.functional.action_masks import masked_argmax, masked_logits, masked_max
+from rlbook.functional.action_masks import masked_logits, masked_max
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
 
@@ -195,7 +195,7 @@ def double_q_target(
     one that evaluates.
     """
     check_same_shape(next_q=next_q, next_q_online=next_q_online)
-    chosen = masked_argmax(next_q_online, next_action_mask)[..., None]
+    chosen = masked_logits(next_q_online, next_action_mask).argmax(-1, keepdim=True)
     return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
 
 

@@ -143,11 +143,12 @@ def _entropy_of(logits: Tensor) -> Tensor:
     return categorical_entropy(logits.log_softmax(-1))
 
 
+@dataclass(eq=False)
 class Gaussian:
-    """Independent normal components; mean [..., A], log_std [A]."""
+    """Independent normal components."""
 
-    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
-        self.mean, self.log_std = mean, log_std.expand_as(mean)
+    mean: Tensor  # [..., A]
+    log_std: Tensor  # [A] or [..., A]
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """[..., A]."""
@@ -166,7 +167,7 @@ class Gaussian:
 
     def entropy(self) -> Tensor:
         """[...]: Σ ½ log(2πe σ²)."""
-        return gaussian_entropy(self.log_std)
+        return gaussian_entropy(self.log_std.expand_as(self.mean))
 
     def mode(self) -> Tensor:
         """[..., A]: the mean."""

@@ -261,7 +261,7 @@ class MLPPolicy(Policy):
         if self.log_std is None:
             logits = output if self.temperature == 1.0 else output / self.temperature
             return Categorical(masked_logits(logits, action_mask))
-        return Gaussian(output, self.log_std.to(output.dtype))
+        return Gaussian(output, self.log_std.to(output.dtype).expand_as(output))
 
 
 def action_size(space: spaces.Space) -> int:

@@ -204,7 +204,7 @@ def test_a_loss_of_ones_own_counts() -> None:
         agent.target.double()
         if kind is DQN:
             agent.loss = counting
-        agent.minibatches = lambda count: [minibatch()] * count
+        agent.replay.minibatches = lambda count, *drawn, **options: [minibatch()] * count
         agent.update()
     assert calls == [ROWS] * 2
 

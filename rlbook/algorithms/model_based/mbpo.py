@@ -205,7 +205,8 @@ class MBPO(SAC):
 
     def stored_states(self, count: int) -> Tensor:
         """Stored states, sampled with replacement: [B, O]."""
-        return self.replay.sample(count, self.imagination).obs
+        places = self.imagination.integers(self.replay.size, size=count)
+        return self.replay.rows_at(places).obs
 
     def imagined_action(self, obs: Tensor) -> Tensor:
         """The policy's sampled actions in imagined states [B, O]: [B] or [B, A]."""

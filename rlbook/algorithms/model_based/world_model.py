@@ -76,7 +76,7 @@ def world_model_update(
         gradient_step(
             optimizer,
             step_loss,
-            replay.sample(model.members * batch_size, rng),
+            replay.rows_at(rng.integers(replay.size, size=model.members * batch_size)),
             max_grad_norm=max_grad_norm,
             split="nothing",  # the rows are the members', one after the other
         )

@@ -32,9 +32,8 @@ in Stable-Baselines3's zoo for CartPole; one draw of the noise serves all enviro
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -48,22 +47,16 @@ from rlbook.algorithms.value.distributional_loss import distributional_loss
 from rlbook.algorithms.value.dqn_config import METRICS, DQNConfig
 from rlbook.algorithms.value.rainbow_parts import network_parts, replay_with_parts
 from rlbook.algorithms.value.recurrent_loss import recurrent_loss
-from rlbook.checks import check_buffer_size, value_at
+from rlbook.checks import check_buffer_size
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.data.sequence_replay import SequenceMinibatch
+from rlbook.functional.schedules import parse_schedule
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.build import build_action_value
 from rlbook.networks.mlp import action_size
-from rlbook.networks.optimizer import (
-    Group,
-    LossOutput,
-    Optimizer,
-    adam,
-    gradient_step,
-    mean_metrics,
-)
+from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam, gradient_step
 from rlbook.networks.policy import as_array, to_full_precision
 from rlbook.networks.q_network import predict
 from rlbook.networks.recurrent_memory import RecurrentMemory
@@ -101,7 +94,7 @@ def dqn_update(
         if priorities is not None and isinstance(batch, RainbowMinibatch):
             assert batch.places is not None
             priorities.update(batch.places, as_array(metrics.pop("error")))
-    return mean_metrics([metrics])
+    return {name: float(value) for name, value in metrics.items()}
 
 
 @torch.no_grad()
@@ -159,8 +152,8 @@ class DQN(Agent):
         given = hidden_sizes, parts.model, network_parts(config), config.activation
         self.q = build_action_value(env, rng, *given).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
-        rate = value_at(config.learning_rate, 0.0)
-        self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)
+        self.learning_rate = parse_schedule(config.learning_rate)
+        self.optimizer = adam([Group([self.q])], self.learning_rate(0.0), eps=config.adam_eps)
         self.memory = self.new_memory()
         self.replay = replay_with_parts(config, env, parts, self.q)
         self.exploration = rng_for(seed, "exploration")
@@ -214,25 +207,28 @@ class DQN(Agent):
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
-        config = self.config
-        left = 1.0 - self.progress if config.anneal_learning_rate else 1.0
-        self.optimizer.learning_rate = value_at(config.learning_rate, self.progress) * left
-        batches, priorities = self.minibatches(config.gradient_steps), self.replay.priorities
-        given: dict[str, Any] = {"noise": self.noise, "priorities": priorities, "loss": self.loss}
-        metrics = dqn_update(self.q, self.optimizer, batches, config, **given)
-        return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
-
-    def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """Random minibatches, drawn one by one if priorities or noise change in between."""
-        config, successors = self.config, partial(predict, self.target, rng=self.noise)
-        return self.replay.minibatches(
-            count,
+        config, progress = self.config, self.progress
+        left = 1.0 - progress if config.anneal_learning_rate else 1.0
+        self.optimizer.learning_rate = self.learning_rate(progress) * left
+        batches = self.replay.minibatches(
+            config.gradient_steps,
             config.batch_size,
-            successors,
+            partial(predict, self.target, rng=self.noise),
             self.sampling,
-            beta=config.importance_exponent(self.progress),
+            beta=config.importance_exponent(progress),
+            # one by one where priorities or noise change in between
             together=1 if config.prioritized or config.noisy else 64,
         )
+        metrics = dqn_update(
+            self.q,
+            self.optimizer,
+            batches,
+            config,
+            noise=self.noise,
+            priorities=self.replay.priorities,
+            loss=self.loss,
+        )
+        return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(progress)}
 
     def state_dict(self) -> State:
         return {

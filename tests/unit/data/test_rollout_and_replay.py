@@ -15,6 +15,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from rlbook.agent import Step
+from rlbook.data.rainbow_replay import RainbowReplay
 from rlbook.data.replay import ReplayBuffer
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
@@ -93,7 +94,7 @@ def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(
     happened = played(replay, steps, num_envs)
     assert sorted(rows(replay)) == sorted(happened[-10:])
     assert replay.size == min(10, len(happened))
-    sample = replay.sample(500, np.random.default_rng(2))
+    sample = replay.rows_at(np.arange(replay.size))
     assert torch.equal(sample.next_obs, sample.obs + 1)
     ends_after_four = (sample.obs[:, 0] // 100) % 2 == 1
     # a time limit is no termination
@@ -117,7 +118,7 @@ def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(
 def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) -> None:
     replay, flags = ReplayBuffer(4, 2), np.array([False])
     replay.add(Step(obs, action, np.array([0.1]), obs + 1, flags, flags, ~flags))
-    sample = replay.sample(1, np.random.default_rng(0))
+    sample = replay.rows_at(np.array([0]))
     for given, back in zip((obs, action, np.array([0.1]), obs + 1, flags), sample[:5], strict=True):
         assert back.numpy().dtype == given.dtype and np.array_equal(back.numpy(), given)
     with pytest.raises(ValueError, match="must have 2 numbers, got 3"):
@@ -141,16 +142,17 @@ def test_room_that_is_not_used_yet_takes_no_memory() -> None:
 
 
 def test_sampling_is_uniform_over_what_is_there() -> None:
-    replay = ReplayBuffer(100, 1)
+    replay = RainbowReplay(100, spaces.Box(0, 1, (1,)))
     played(replay, 8, 5)  # 40 rows of 100
-    drawn = replay.sample(40_000, np.random.default_rng(0)).obs[:, 0].tolist()
-    _, counts = np.unique(drawn, return_counts=True)
+
+    def sample(size: int, seed: int) -> list[float]:
+        draws = replay.minibatches(1, size, torch.zeros_like, np.random.default_rng(seed))
+        return next(draws).rows.obs[:, 0].tolist()
+
+    _, counts = np.unique(sample(40_000, 0), return_counts=True)
     assert len(counts) == 40
     assert stats.chisquare(counts).pvalue > 1e-3
-    assert (
-        replay.sample(64, np.random.default_rng(5)).obs.tolist()
-        == replay.sample(64, np.random.default_rng(5)).obs.tolist()
-    )
+    assert sample(64, 5) == sample(64, 5)
 
 
 def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
@@ -162,7 +164,7 @@ def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
     played(two, 2, 3)
     assert rows(one) == rows(two)
     # without masks, which are None
-    drawn = (replay.sample(32, np.random.default_rng(0))[:5] for replay in (one, two))
+    drawn = (replay.rows_at(np.arange(10))[:5] for replay in (one, two))
     for left, right in zip(*drawn, strict=True):
         assert torch.equal(left, right)
 

@@ -148,7 +148,7 @@ def both() -> list[Any]:
         for _ in range(2)
     )
     log_std = torch.tensor([-0.5, 0.0, 0.3, 1.0], dtype=torch.float64, requires_grad=True)
-    return [Categorical(logits), Gaussian(mean, log_std)]
+    return [Categorical(logits), Gaussian(mean, log_std.expand(3, 4))]
 
 
 def test_samples_have_the_frequencies_and_moments_that_they_should() -> None:

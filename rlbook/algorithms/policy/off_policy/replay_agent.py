@@ -10,7 +10,6 @@ import copy
 import math
 import operator
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,13 +26,14 @@ from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.off_policy.replay_config import ReplayConfig
 from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.functional.schedules import parse_schedule
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.interaction.process_group import ProcessGroup
 from rlbook.networks.build import build_layers, plain_spec
 from rlbook.networks.critics import Critics
 from rlbook.networks.data_parallel import split_step
 from rlbook.networks.mlp import action_size
-from rlbook.networks.optimizer import Group, Optimizer, adam, mean_metrics
+from rlbook.networks.optimizer import Group, Optimizer, adam
 from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
@@ -86,6 +86,7 @@ class ReplayAgent(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: ReplayConfig = config
+        self.learning_rate = parse_schedule(config.learning_rate)
         observations, actions = env.single_observation_space, env.single_action_space
         assert isinstance(observations, Box) and isinstance(actions, Discrete | Box)
         checks.check_buffer_size(config.buffer_size, env.num_envs)
@@ -112,8 +113,7 @@ class ReplayAgent(Agent):
         """Adam for a network with the configured weight decay, and for modules without decay."""
         config = self.config
         groups = [Group([network], weight_decay=config.weight_decay), Group(undecayed)]
-        rate = checks.value_at(config.learning_rate, 0.0)
-        return adam(groups, rate, warmup_steps=config.warmup_steps)
+        return adam(groups, self.learning_rate(0.0), warmup_steps=config.warmup_steps)
 
     def act(
         self,
@@ -167,13 +167,17 @@ class ReplayAgent(Agent):
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
-        group = ProcessGroup.training
-        rate = checks.value_at(self.config.learning_rate, self.progress)
+        config, group, size = self.config, ProcessGroup.training, self.config.batch_size
+        rate = self.learning_rate(self.progress)
         self.critic_optimizer.learning_rate = self.actor_optimizer.learning_rate = rate
         precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.config.matmul_precision)
+        torch.set_float32_matmul_precision(config.matmul_precision)
         try:
-            for batch in self.minibatches(self.config.gradient_steps):
+            for _ in range(config.gradient_steps):
+                rows = self.replay.rows_at(self.sampling.integers(self.replay.size, size=size))
+                shape = (2, size, 0 if self.discrete else self.num_actions)
+                noise = torch.from_numpy(self.sampling.standard_normal(shape, dtype=np.float32))
+                batch = Minibatch(rows, *noise.to(self.parts.device))
                 self.updates += 1
                 metrics = (
                     self.train_on(batch)
@@ -182,16 +186,7 @@ class ReplayAgent(Agent):
                 )
         finally:
             torch.set_float32_matmul_precision(precision)
-        return mean_metrics([metrics])
-
-    def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """Samples `count` random minibatches."""
-        size = self.config.batch_size
-        shape = (2, size, 0 if self.discrete else self.num_actions)
-        for _ in range(count):
-            rows = self.replay.sample(size, self.sampling)
-            noise = self.sampling.standard_normal(shape, dtype=np.float32)
-            yield Minibatch(rows, *torch.from_numpy(noise).to(self.parts.device))
+        return {name: float(value) for name, value in metrics.items()}
 
     @abstractmethod
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:

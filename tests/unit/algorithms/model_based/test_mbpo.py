@@ -14,7 +14,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.algorithms.model_based.mbpo import imagine, imagined_step
 from rlbook.algorithms.model_based.world_model import world_model_loss, world_model_update
-from rlbook.algorithms.policy.off_policy.sac import sac_critic_loss
+from rlbook.algorithms.policy.off_policy.sac import SAC, sac_critic_loss
 from rlbook.data.replay import Transitions
 from rlbook.networks.dynamics import Prediction, WorldModel, model_errors
 from rlbook.networks.optimizer import Group, adam
@@ -143,8 +143,8 @@ def test_a_minibatch_has_its_share_of_imagined_steps() -> None:
     agent.critic_loss = lambda networks, batch, config: (
         seen.append(batch) or sac_critic_loss(networks, batch, config=config)
     )
-    agent.train_on(*agent.minibatches(1))
-    (batch,) = seen
+    SAC.update(agent)
+    batch = seen[0]
     assert len(batch.rows.reward) == 16 and batch.noise.shape == (16, 1)
     assert (batch.rows.next_obs[:, 0] > 2).tolist() == [True] * 12 + [False] * 4
 

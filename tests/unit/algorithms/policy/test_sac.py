@@ -14,7 +14,7 @@ import pytest
 import torch
 from closeness import assert_near, near
 from scipy import integrate
-from steps import actor_loss_of, critic_loss_of
+from steps import actor_loss_of, critic_loss_of, next_minibatch
 from torch.testing import assert_close
 
 from rlbook.agent import Step
@@ -254,7 +254,7 @@ def test_discrete_targets_are_the_hand_computed_ones_and_only_termination_stops_
         + 0.25 * (0 + 0.5 * math.log(4))
     )
     y = 3.0 if terminated else 3.0 + 0.9 * v
-    (batch,) = agent.minibatches(1)
+    batch = next_minibatch(agent)
     loss, metrics = critic_loss_of(agent, batch)
     rounded = {"dtype": "float32", "terms": 12}  # Q, V, y and the mean; 3 terms each
     assert loss.item() == near(0.5 * (2 - y) ** 2 + 0.5 * (10 - y) ** 2, **rounded)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near
-from steps import actor_loss_of, critic_loss_of
+from steps import actor_loss_of, critic_loss_of, next_minibatch
 
 import rlbook
 from rlbook.agent import Step
@@ -142,7 +142,7 @@ def test_only_termination_stops_the_bootstrap(
         )
     )
     y = 1.0 if terminated else 1.0 + 0.9 * 4.0
-    assert critic_loss_of(agent, next(agent.minibatches(1))).loss.item() == near(
+    assert critic_loss_of(agent, next_minibatch(agent)).loss.item() == near(
         count * 0.5 * y**2, **ROUNDED
     )
 

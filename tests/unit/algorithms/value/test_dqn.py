@@ -11,7 +11,7 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient, flat_weights
-from steps import train_on
+from steps import next_minibatch, train_on
 
 import rlbook
 from rlbook.agent import Step
@@ -63,8 +63,7 @@ def transitions(size: int, rows: list[tuple[int, int, float, int, bool]]) -> Tra
 
 def train_on_rows(agent: Any, batch: Transitions) -> list[float]:
     agent.replay.size, agent.replay.rows_at = len(batch.reward), lambda places: batch
-    (minibatch,) = agent.minibatches(1)
-    metrics = train_on(agent, minibatch)
+    metrics = train_on(agent, next_minibatch(agent))
     return [float(metrics[name]) for name in ("td_loss", "q", "grad_norm")]
 
 
@@ -160,7 +159,7 @@ def test_only_termination_stops_the_bootstrap(
             np.array([True]),
         )
     )
-    loss = float(train_on(agent, next(agent.minibatches(1)))["td_loss"])
+    loss = float(train_on(agent, next_minibatch(agent))["td_loss"])
     assert loss == near(0.5 * target**2, dtype="float32", terms=3)
 
 

@@ -15,7 +15,7 @@ import torch
 from closeness import assert_near, near, widths
 from gymnasium import spaces
 from scipy import stats
-from steps import loss_of
+from steps import loss_of, next_minibatch
 
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_loss, dqn_target
@@ -32,6 +32,7 @@ from rlbook.functional.rainbow import (
     importance_weights,
     n_step_reward,
 )
+from rlbook.functional.schedules import Constant
 from rlbook.networks.noisy_linear import NoisyLinear, NoisyMLP
 from rlbook.networks.q_network import QNetwork, QSettings, predict
 from rlbook.seeding import rng_for
@@ -218,7 +219,7 @@ def test_beta_is_that_of_the_time() -> None:
     priorities.update(np.arange(20), np.arange(1.0, 21.0))
     for progress in (0.0, 0.5, 1.0):
         agent.progress = progress
-        (batch,) = agent.minibatches(1)
+        batch = next_minibatch(agent)
         assert batch.weight is not None and batch.places is not None
         rare = torch.from_numpy(priorities.values[batch.places]) ** -progress
         assert_near(batch.weight, rare / rare.max(), dtype="float32", terms=20)
@@ -232,7 +233,7 @@ def test_the_loss_weighs_its_rows() -> None:
         agent.replay.add(
             step_of(rng.normal(size=3), [rng.normal()], rng.normal(size=3), [False], [False])
         )
-    (batch,) = agent.minibatches(1)
+    batch = next_minibatch(agent)
     weight = torch.linspace(0.1, 1.0, len(batch))
     with torch.no_grad():
         q = agent.q(batch.rows.obs)[:, 0]
@@ -353,7 +354,7 @@ def test_the_target_of_three_steps(terminated: bool, truncated: bool, target: fl
         agent.replay.add(step_of([obs] * 3, [reward], [next_obs] * 3, [over], [cut]))
     assert agent.replay.ahead is not None
     rows, discount = agent.replay.ahead.rows_at(np.array([0]))
-    (batch,) = agent.minibatches(1)
+    batch = next_minibatch(agent)
     batch = replace(
         batch,
         rows=rows,
@@ -434,14 +435,14 @@ def test_every_pass_draws_noise_of_its_own() -> None:
     for _ in range(20):
         agent.replay.add(step_of(rng.normal(size=3), [0.0], rng.normal(size=3), [False], [False]))
     assert agent.noise is not None
-    noise, batches = agent.noise, agent.minibatches(2)
+    noise = agent.noise
     states = [noise.bit_generator.state]
-    first = next(batches)
+    first = next_minibatch(agent)
     passes = (
         lambda: dqn_target(agent.q, first, config=agent.config, noise=noise),
         lambda: predict(agent.q, first.rows.obs, noise),
         lambda: dqn_loss(agent.q, first, config=agent.config, noise=noise),
-        lambda: next(batches),
+        lambda: next_minibatch(agent),
     )
     states.append(noise.bit_generator.state)
     for pass_of in passes:
@@ -548,7 +549,7 @@ def test_the_distribution_of_a_chain_is_learned() -> None:
             step_of([1.0, 0.0, 0.0], [2.0 * (count % 4 == 0)], [0.0] * 3, [True], [False])
         )
     agent.update()
-    agent.config = replace(agent.config, learning_rate=1e-3)
+    agent.learning_rate = Constant(1e-3)
     agent.update()
     q: Any = agent.q
     learned = q.log_prob(torch.tensor([1.0, 0.0, 0.0]))[0].exp()

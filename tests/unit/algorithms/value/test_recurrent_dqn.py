@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near, rounding_bound
+from steps import next_minibatch
 from torch import Tensor
 
 from rlbook.agent import Step
@@ -132,7 +133,7 @@ def test_the_loss_is_what_a_plain_loop_finds(settings: dict[str, Any]) -> None:
     with torch.no_grad():
         for parameter in agent.target.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(0)))
-    (batch,) = agent.minibatches(1)
+    batch = next_minibatch(agent)
     found = recurrent_loss(agent.q, batch, config=agent.config).loss
     expected = plain_loss(agent, batch)
     # float32 rewards and discounts; sums over units and steps of numbers of the size of 1
