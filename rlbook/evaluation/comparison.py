@@ -297,10 +297,9 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
     return ordered @ np.diff(edges) / (runs / 2)
 
 
-def mean_interval(scores: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of scores [R]; `seed` is for the
-    resampling."""
-    return _interval([np.array(scores, dtype=float)], np.mean, seed)
+def mean_interval(scores: Sequence[float]) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of scores [R]."""
+    return _interval([np.array(scores, dtype=float)], np.mean, 0)
 
 
 def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:

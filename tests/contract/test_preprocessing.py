@@ -19,7 +19,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.evaluation.targets import find_target
-from rlbook.interaction.image_preprocessing import Preprocessing
+from rlbook.interaction.image_preprocessing import ClippedEnv, Preprocessing
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import image_size, is_image
@@ -162,11 +162,12 @@ def test_a_table_learns_from_clipped_rewards_and_reports_the_others() -> None:
 
 def test_a_lost_life_ends_the_value_and_not_the_game() -> None:
     env = Preprocessing(episodic_life=True).wrap(Corridor(), "LivesCorridor-v0")
-    interaction = SingleInteraction(env, np.random.default_rng(0))
+    interaction = SingleInteraction(ClippedEnv(env), np.random.default_rng(0))
     interaction.start()
     ends = []
     for _ in range(12):
         step = interaction.step(0)
+        assert step.reward == 1.0  # of 5, which the report has
         ends.append(bool(step.terminated) and not step.truncated)
         interaction.reset_finished()
     assert [t + 1 for t in range(12) if ends[t]] == [4, 8, 12]

@@ -100,7 +100,7 @@ def test_masks_in_the_recorded_observations_are_masks(recording: Path, tmp_path:
     for each in walked:
         assert each.last_obs is not None
         seen = np.concatenate([each.obs, each.last_obs[None]]).argmax(axis=1)
-        shown = [{"observation": room, "action_mask": ENOUGH[room]} for room in seen]
+        shown = [{"observation": room, "action_mask": OPEN[room]} for room in seen]
         episodes.append(
             RecordedEpisode(
                 shown, each.action, [0.0] * len(each.action), each.terminated, False, 10

@@ -75,6 +75,25 @@ def test_a_run_is_kept_by_its_interruption_and_goes_on_as_if_there_had_been_none
     assert run.metrics == whole.metrics
 
 
+def test_a_run_saved_in_a_callback_is_not_told_again_of_episodes_that_had_ended(
+    tmp_path: Path,
+) -> None:
+    """The fifth episode ends between two lines of the log, so that the checkpoint holds it."""
+    told: list[int] = []
+    again: list[int] = []
+
+    def tell(run: rlbook.Run) -> None:
+        told.append(len(run.episode_returns))
+        if len(told) == 5:
+            run.save(tmp_path / "copy")
+
+    rlbook.train("q_learning", "Maze-v0", steps=4_000, eval_every=0, on_episode=tell)
+    rlbook.load(tmp_path / "copy").resume(
+        on_episode=lambda run: again.append(len(run.episode_returns))
+    )
+    assert again == told[5:] and len(told) > 10
+
+
 def test_a_smaller_budget_after_an_interruption_is_not_said_to_grow(tmp_path: Path) -> None:
     with pytest.raises(Interrupted) as caught:
         short(out=tmp_path / "run", on_report=lambda run: signal.raise_signal(signal.SIGINT))
@@ -165,6 +184,10 @@ def test_a_learning_rate_is_not_held_at_zero(tmp_path: Path, capsys: Any) -> Non
     before = (tmp_path / "run" / "config.yaml").read_bytes()
     with pytest.raises(RequestError, match="the learning rate to 0 by 400 steps; held there, noth"):
         run.train(steps=400, schedules="hold")
+    with pytest.raises(RequestError, match="learning_rate has lowered the learning rate to 0 by"):
+        short(anneal_learning_rate=False, learning_rate="linear(0.001, 0)").train(
+            steps=400, schedules="hold"
+        )
     with pytest.raises(RequestError, match=r"one of 'stretch', 'hold', got 'holt'; did you mean"):
         run.train(steps=400, schedules="holt")
     with pytest.raises(

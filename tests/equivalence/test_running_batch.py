@@ -98,6 +98,15 @@ def test_rows_that_begin_alike_are_read_once_and_stay_apart(
         assert_near(own, alone, terms=widths(model))
 
 
+def test_columns_that_no_remaining_row_needs_are_dropped(random_model: Callable[..., Any]) -> None:
+    batch = CausalBatch(random_model("gpt2"))
+    batch.add([[1, 2, 3], [4, 5, 6, 7, 8]])
+    batch.remove([1])
+    (decoder,) = batch.parts
+    cached: Any = decoder.cache.layers[0]
+    assert decoder.column == cached.keys.shape[2] == 3
+
+
 def test_a_row_of_nan_leaves_nothing_to_the_next_one_in_its_place(
     random_model: Callable[..., Any],
 ) -> None:

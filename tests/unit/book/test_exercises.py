@@ -23,7 +23,7 @@ from rlbook.book.exercises.checking import (
 from rlbook.book.exercises.exercise import CASES, Exercise, exercises, start, starter
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
-from rlbook.llm.rewards.code import isolation_works
+from rlbook.llm.rewards.code import ProgramOutcome, isolation_works
 
 DOCS = Path(__file__).parents[3] / "docs"
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system has no sandbox")
@@ -95,6 +95,11 @@ def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
     )
     nothing = [[float("nan")] * len(case[0]) for case in item.draw_cases()]
     assert compare_answers(item, item.draw_cases(), nothing).mark == WRONG
+
+
+def test_answers_to_some_of_the_cases_are_none() -> None:
+    said = checking._answers_of(ProgramOutcome('{"answers": [1.0]}', 0), 2.0)
+    assert said == "it ended with exit code 0 and without an answer"
 
 
 @pytest.mark.thorough

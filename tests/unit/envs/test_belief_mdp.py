@@ -20,6 +20,7 @@ from rlbook.envs.tabular.belief_mdp import (
     prune,
 )
 from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.mdp_arrays import from_entries
 
 
 def tiger() -> HiddenModel:
@@ -90,6 +91,13 @@ def test_a_hidden_state_that_can_be_worked_out_is_worth_what_a_visible_one_is() 
         best_memoryless_policy(hidden, 1.0)
 
 
+def test_a_state_that_is_never_reached_decides_no_action() -> None:
+    stay = np.repeat(np.eye(2)[:, None], 2, axis=1)
+    model = TabularMDP.from_arrays(stay, [[1.0, 0.0], [0.0, 100.0]], initial=[1.0, 0.0])
+    value, actions = best_memoryless_policy(hidden_model(model, [[1.0], [1.0]]), 0.5)
+    assert value == 2.0 and actions.tolist() == [0]
+
+
 def test_a_visible_world_is_itself() -> None:
     rng = np.random.default_rng(0)
     transitions = rng.dirichlet(np.ones(4), size=(4, 2))
@@ -102,6 +110,13 @@ def test_a_visible_world_is_itself() -> None:
         float(model.initial @ values), terms=500 * 4, size=50
     )
     assert sorted(beliefs.beliefs.argmax(axis=1).tolist()) == [0, 1, 2, 3]
+
+
+def test_an_end_that_may_come_is_an_outcome() -> None:
+    """A step pays 1, and ends the episode with probability ¼: four steps in the mean."""
+    entries = [(0, 0, 0, 0.75, 1.0, False), (0, 0, 0, 0.25, 1.0, True)]
+    beliefs = belief_mdp(hidden_model(from_entries(entries, 1, 1), [0]))
+    assert beliefs.optimal_return(1.0) == near(4.0, terms=100)
 
 
 @pytest.mark.parametrize(

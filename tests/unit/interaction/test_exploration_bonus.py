@@ -64,6 +64,14 @@ def test_rnd_pays_less_for_what_was_seen_often_than_for_what_is_new() -> None:
         assert new[0] > 2 * np.mean(late[-20:]) and new[1] == 0.0
 
 
+def test_a_row_that_waits_changes_no_later_bonus_of_rnd() -> None:
+    space = spaces.Box(0.0, 1.0, (4,), np.float32)
+    bonus, other = (RandomDistillation(space, 1.0, rng_for(0, "bonus")) for _ in range(2))
+    for _ in range(2):
+        waits = score(bonus, [0, 1, 2], [0, 0, 0], [True, True, False])
+        assert waits == [*score(other, [0, 1], [0, 0], [True, True]), 0.0]
+
+
 def test_rnds_bonus_is_the_error_in_units_of_the_errors_so_far_of_observations_clipped_at_5() -> (
     None
 ):

@@ -40,7 +40,7 @@ def test_padding_is_transformers(tokenizer: Any, side: str, length: int | None) 
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("length", [3, 5, 20])
+@pytest.mark.parametrize("length", [3, 5, 7, 20])
 def test_truncation_is_transformers(tokenizer: Any, side: str, length: int) -> None:
     tokenizer.truncation_side = side
     plain = {"add_special_tokens": False}

@@ -261,11 +261,11 @@ def test_penalties_and_biases_change_the_logits_as_openai_says(model: Any) -> No
 def test_a_repetition_penalty_is_for_the_tokens_of_the_prompt_and_of_the_answer(
     model: Any,
 ) -> None:
-    """A logit above 0 is halved and one below 0 doubled, of "1" and "+" here, and of "7" after
-    it was written."""
-    prompt, first = CODEC.encode_prompt("1+1+"), CODEC.backend.token_to_id("7")
+    """A logit above 0 is halved and one below 0 doubled, of "1", "+" and "2" here, and of "7"
+    after it was written."""
+    prompt, first = CODEC.encode_prompt("1+2"), CODEC.backend.token_to_id("7")
     asked = Answer(
-        "1+1+",
+        "1+2",
         max_new_tokens=2,
         ends=frozenset(),
         top=26,
@@ -364,6 +364,7 @@ def test_special_tokens_are_no_part_of_a_text(byte_level: Any) -> None:
         (("bcd", "c"), ["a", "", "b", ""]),
         (("f",), ["a", "b", "c", "d", "e", "", ""]),
         (("efg",), ["a", "b", "c", "d", "", "", "ef"]),
+        (("abcx",), ["", "", "", "abcd", "e", "f", ""]),
     ],
 )
 def test_nothing_of_a_stop_text_is_released(

@@ -271,6 +271,13 @@ def test_a_pair_is_a_good_answer_and_a_bad_one(tmp_path: Path) -> None:
     assert [*labelled_rows(job)] == [("1+1=", "2", True), ("1+1=", "3", False)]
 
 
+def test_the_pairs_of_a_reward_model_are_texts_without_an_ending(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "reward_model", steps=2)
+    write_job(config, tmp_path / "job", "trl")
+    rows = read_lines(tmp_path / "job" / "train.jsonl")
+    assert rows and all(row["chosen"].isdecimal() and row["rejected"].isdecimal() for row in rows)
+
+
 def test_a_pair_has_its_own_margin_or_that_of_the_run(tmp_path: Path) -> None:
     pair = {"prompt": "1+1=", "chosen": "2", "rejected": "3"}
     data = tmp_path / "pairs.jsonl"
@@ -731,7 +738,7 @@ def test_a_sandbox_goes_along_with_the_reward_that_runs_programs(
     assert found == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("size", [64, 12])
+@pytest.mark.parametrize("size", [64, 16, 12])
 def test_eight_gpus_take_the_step_of_one_or_the_readme_says_that_they_do_not(
     size: int, tmp_path: Path
 ) -> None:

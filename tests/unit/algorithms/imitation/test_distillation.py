@@ -246,6 +246,22 @@ def test_lambda_says_who_plays(share: float) -> None:
     assert not agent.guided, "what has learned plays alone"
 
 
+def test_what_a_group_earned_is_the_mean_of_its_returns() -> None:
+    run = rlbook.train(
+        "distillation",
+        "Addition-v0",
+        teacher=teacher_for("Addition-v0"),
+        env_kwargs={"model": "new", "reward": "length"},
+        steps=60,
+        num_envs=4,
+        eval_every=0,
+    )
+    rounds = [line for line in run.metrics if "group_return" in line]
+    assert rounds
+    for line in rounds:
+        assert line["group_return"] == near(line["return"], dtype="float32", terms=4 * 16)
+
+
 def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
     dqn = rlbook.train("dqn", "Maze-v0", steps=20, eval_every=0)
     config = Distillation.Config(value_temperature=0.5)

@@ -13,6 +13,7 @@ import torch
 from closeness import assert_near, near
 
 import rlbook
+from rlbook.algorithms.model_based import world_model
 from rlbook.algorithms.model_based.cross_entropy import (
     CategoricalPlans,
     GaussianPlans,
@@ -27,6 +28,8 @@ from rlbook.networks.dynamics import (
     one_step_errors,
     rollout_errors,
 )
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
 
 
 def gaussian(count: int, steps: int, bound: float) -> GaussianPlans:
@@ -211,6 +214,22 @@ def test_an_unbounded_box_of_actions_is_refused() -> None:
 
     with pytest.raises(rlbook.RequestError, match="bounded"):
         rlbook.train("world_model", Unbounded(), steps=10)
+
+
+def test_it_plans_once_the_steps_of_chance_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent: Any = Run(
+        Request.build("world_model", "Pendulum-v1", hyperparameters={"learning_starts": 8})
+    ).agent
+    planned: list[int] = []
+
+    def plan(model: object, obs: object, plans: Any, *_: object) -> Any:
+        planned.append(agent.steps)
+        return plans
+
+    monkeypatch.setattr(world_model, "plan_in_model", plan)
+    for agent.steps in (7, 8):
+        agent.act(np.zeros((1, 3), np.float32))
+    assert planned == [8]
 
 
 def test_more_elites_than_candidates_are_refused() -> None:

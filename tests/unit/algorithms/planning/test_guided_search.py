@@ -21,6 +21,7 @@ from rlbook.book.experiments.language_models import tabular_language_model as th
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
+from rlbook.evaluation import best_of_n
 from rlbook.evaluation.best_of_n import (
     SampledCompletions,
     best_index,
@@ -29,12 +30,13 @@ from rlbook.evaluation.best_of_n import (
     sample_completions,
     scores,
 )
-from rlbook.evaluation.outcome_value import OutcomeValue
+from rlbook.evaluation.outcome_value import OutcomeValue, completion_batch
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import play
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizers.tokenizer import character_codec
+from rlbook.seeding import rng_for
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,20 @@ def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: r
     # the critic reads what the policy has written
     assert eight["critic"].tokens == near(2 * vote.tokens, terms=24)
     assert eight["log_prob"].tokens == vote.tokens
+
+
+def test_completions_to_choose_from_are_drawn_by_the_seed(
+    adder: rlbook.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[object] = []
+
+    def sample(*given: Any) -> SampledCompletions:
+        drawn.append(given[-1].bit_generator.state)
+        return sample_completions(*given)
+
+    monkeypatch.setattr(best_of_n, "sample_completions", sample)
+    searched(adder, episodes=2, search="majority", samples=2)
+    assert drawn == [rng_for(3, "noise").bit_generator.state]
 
 
 def test_one_beam_writes_what_the_policy_finds_likeliest_and_each_beam_reads_its_own_tokens(
@@ -344,6 +360,20 @@ def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(
         assert np.abs(judged - found.reward).max() < 0.2
     tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
     assert tree.judge == "a learned judge" and tree.tokens > 0
+
+
+def test_the_value_of_outcomes_is_learned_at_the_prompt_too(adder: rlbook.Run) -> None:
+    """V is right after each token and off by 1 at the prompt: ½ over all places."""
+    policy: Any = adder.agent.policy  # type: ignore[attr-defined]
+    found = sample_completions(
+        adder.agent, policy, adder.request.recipe, [0], 1, np.random.default_rng(0)
+    )
+    batch, value = completion_batch(found), OutcomeValue(policy)
+    assert batch.score is not None
+    places = torch.zeros(1, 1 + batch.action.shape[1])
+    places[0, 0] = 1.0
+    value.network = lambda rows: places + batch.score  # type: ignore[assignment]
+    assert value.loss(batch).loss == near(0.5 / places.numel(), dtype="float32", terms=8)
 
 
 @pytest.mark.slow

@@ -18,7 +18,11 @@ import rlbook
 from rlbook.agent import Agent, Parts
 from rlbook.algorithms.policy.preference_pairs import PairedRows
 from rlbook.errors import RequestError
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.registry import agent_class
+from rlbook.runs.parts import agent_of_model
+from rlbook.runs.request import Request
 from rlbook.runs.storage.state_encoding import encode
 
 Make = Callable[..., Any]
@@ -375,3 +379,11 @@ def test_a_reference_in_memory_does_for_a_run_in_memory_alone(runs: Path, tmp_pa
         RequestError, match="a run in a folder must be able to reload its reference"
     ):
         train("ppo", steps=10, reference=agent, out=tmp_path / "run")
+
+
+def test_a_models_folder_samples_at_the_temperature_of_the_run(tmp_path: Path) -> None:
+    small_llama(torch.Generator().manual_seed(3)).save_pretrained(tmp_path)
+    character_tokenizer().save_pretrained(tmp_path)
+    request = Request.build("grpo", "Addition-v0", hyperparameters={"temperature": 0.5})
+    agent: Any = agent_of_model("reference", str(tmp_path), request)
+    assert agent.policy.temperature == 0.5

@@ -237,7 +237,7 @@ def test_the_posteriors_are_bayes_rule() -> None:
 @pytest.mark.parametrize("prior", ["normal", "beta"])
 def test_thompson_pulls_each_machine_as_often_as_it_is_the_best(prior: str) -> None:
     """The probability is an integral; 20 000 problems that stand alike draw from it."""
-    config = BanditConfig("thompson", prior=prior)  # type: ignore[arg-type]
+    config = BanditConfig("thompson", prior=prior, prior_std=2.0, noise_std=0.5)  # type: ignore[arg-type]
     rewards = ([0.0], [1.0, 1.0, 0.0, 1.0])
     memory = empty_memory((20_000, 2), config)
     for arm, paid in enumerate(rewards):
@@ -247,12 +247,21 @@ def test_thompson_pulls_each_machine_as_often_as_it_is_the_best(prior: str) -> N
     if prior == "beta":
         first, second = stats.beta(1, 2), stats.beta(4, 2)
     else:
+        precision = [1 / 2.0**2 + len(paid) / 0.5**2 for paid in rewards]
         first, second = (
-            stats.norm(sum(paid) / (1 + len(paid)), (1 + len(paid)) ** -0.5) for paid in rewards
+            stats.norm(sum(paid) / 0.5**2 / sharp, sharp**-0.5)
+            for paid, sharp in zip(rewards, precision, strict=True)
         )
     chance = integrate.quad(lambda x: second.pdf(x) * first.sf(x), -8, 8, points=[0.0, 1.0])[0]
     error = math.sqrt(chance * (1 - chance) / 20_000)
     assert abs((pulled == 0).mean() - chance) < 4 * error
+
+
+@pytest.mark.parametrize(("method", "best"), [("gradient", 1), ("ucb", 0)])
+def test_greedy_play_goes_by_preferences_where_these_are_learned(method: str, best: int) -> None:
+    agent = taught(BanditConfig(method), [])  # type: ignore[arg-type]
+    agent.memory.q[:2], agent.memory.preferences[:2] = (1.0, 0.0), (0.0, 1.0)
+    assert agent.act(0, explore=False) == best
 
 
 def test_what_thompson_cannot_believe_is_refused() -> None:

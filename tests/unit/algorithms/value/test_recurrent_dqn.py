@@ -73,6 +73,15 @@ def play(agent: Any, steps: int, seed: int = 0) -> list[list[dict[str, Any]]]:
     return rows
 
 
+def test_hidden_layers_follow_the_memory_where_they_are_asked_for() -> None:
+    head = agent_with(post_hidden_sizes=(4, 3)).q.head
+    assert [list(weight.shape) for weight in head.parameters() if weight.ndim == 2] == [
+        [4, 5],
+        [3, 4],
+        [ACTIONS, 3],
+    ]
+
+
 def plain_loss(agent: Any, batch: SequenceMinibatch) -> Tensor:
     """The loss, one sequence and one step after the other."""
     config, terms = agent.config, []
