@@ -153,6 +153,12 @@ Asked = Any
 and the function's options}."""
 
 
+CALLED = (
+    "; a reward is called with one Completion, whose text is completion.text, and one written for"
+    " TRL is named 'trl:module:function'"
+)
+
+
 class Part(NamedTuple):
     """One term of the sum."""
 
@@ -266,7 +272,8 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
             )
     except Exception as error:  # whatever the user's function does
         raise BadAnswer(
-            f"reward {part.name!r} failed on {_shorten(completions[len(found)])}: {_error_text(error)}"
+            f"reward {part.name!r} failed on {_shorten(completions[len(found)])}:"
+            f" {_error_text(error)}{CALLED if 'Completion' in str(error) else ''}"
         ) from error
     return found
 
@@ -429,6 +436,11 @@ def _find_function(
             ) from error
     assert callable(function)
     _check_options(name, function, options)
+    try:
+        inspect.signature(function).bind(None, **options)
+    except TypeError:
+        taken = inspect.signature(function)
+        raise ValueError(f"reward {name!r} is a function of {taken}{CALLED}") from None
     if not options:
         return function
     return functools.wraps(function)(functools.partial(function, **options))

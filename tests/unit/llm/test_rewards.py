@@ -164,6 +164,25 @@ def test_a_reward_that_goes_wrong_is_named_with_the_completion(
     assert sentence in str(failure.value) and "\n" not in str(failure.value)
 
 
+def of_texts(completions: list[str], **columns: Any) -> list[float]:
+    return [float(len(text)) for text in completions]
+
+
+def with_a_prompt(prompt: str, completion: Completion) -> float:
+    return float(len(prompt))
+
+
+CALLED = "a reward is called with one Completion, whose text is completion.text, and one written"
+
+
+def test_a_reward_of_other_arguments_is_told_how_it_is_called() -> None:
+    with pytest.raises(BadAnswer, match=f"object is not iterable; {CALLED} for TRL"):
+        Rewards(of_texts)([wrote("3")])
+    asked = r"reward 'with_a_prompt' is a function of \(prompt: .*completion: .*\)"
+    with pytest.raises(ValueError, match=f"{asked}.*; {CALLED}"):
+        Rewards(with_a_prompt)
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
