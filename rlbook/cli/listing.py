@@ -254,7 +254,7 @@ def _start(name: str, refused: Mapping[str, str], catalogue: Catalogue) -> list[
     chosen = (_solvers(name, catalogue) or best or learns or ["ppo"])[:2]
     return [
         *(f"rlbook train {key} {name}" for key in chosen),
-        f"rlbook train {chosen[-1]} --help",
+        f"rlbook train {chosen[0]} --help",
     ]
 
 

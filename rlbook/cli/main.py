@@ -88,6 +88,8 @@ def _name_memory(error: Exception) -> str:
 def _dispatch(words: list[str]) -> int:
     from rlbook.checks import did_you_mean, names_or_help
 
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [*words[1:], "--help"]
     command, rest = (words[0], words[1:]) if words else ("--help", [])
     if command in ("-h", "--help", "help"):
         from rlbook.cli.usage import usage

@@ -78,6 +78,14 @@ def test_the_help_of_a_command_fits_the_terminal(
     assert not re.search(r"^│ *│$|\(default: \)", shown, re.MULTILINE)
 
 
+def test_help_of_a_command_is_that_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for words in (["help", "doctor"], ["doctor", "--help"]):
+        assert cli.main(words) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and shown[0].startswith("usage: rlbook doctor")
+
+
 @pytest.mark.parametrize("name", ["ppo", "q_learning", "grpo"])
 def test_the_idea_of_an_algorithm_fits_the_terminal_and_its_formulas_stay(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
