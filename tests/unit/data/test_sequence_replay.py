@@ -134,6 +134,8 @@ def test_a_sequence_is_what_a_plain_loop_finds(
     places = replay.sequence_starts()
     batch = replay.sequences_at(places, no_values)
     assert len(batch) == len(places) > 0
+    begins = np.flatnonzero(replay.age[: replay.size] == 0)
+    assert np.isin(begins, places).all(), "nothing lies before an episode that a burn-in would need"
     for number in range(len(batch)):
         one = single(batch, number)
         env = int(one.sequences.obs[replay.burn_in, 0] // 1000)

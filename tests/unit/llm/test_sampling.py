@@ -15,6 +15,7 @@ from closeness import assert_near
 
 import rlbook
 from rlbook.cli.main import main
+from rlbook.llm.generation import generate as generation
 from rlbook.llm.generation.generate import _is_stopped, write
 from rlbook.llm.generation.sampling import (
     NOT_THINKING,
@@ -211,6 +212,18 @@ def test_a_stop_text_may_lie_within_a_token() -> None:
         False,
         False,
     ]
+
+
+def test_a_rows_noise_is_the_same_whatever_other_rows_have_left(
+    adding: LanguageModelPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec, prompts = character_codec(), ["1+2=", "12+34=", "55+27=", "90+8="]
+    asked: dict[str, Any] = {"max_new_tokens": 6, "sampling": Sampling(temperature=3.0)}
+    written = []
+    for leaves in (False, True):
+        monkeypatch.setattr(generation, "is_worth_leaving", lambda *_, leaves=leaves: leaves)
+        written.append(write(adding, codec, prompts, **asked))
+    assert written[0] == written[1] and len({len(text) for text in written[0]}) > 1
 
 
 def test_the_seed_decides_what_is_written(adding: LanguageModelPolicy) -> None:

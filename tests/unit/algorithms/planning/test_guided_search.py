@@ -21,7 +21,7 @@ from rlbook.book.experiments.language_models import tabular_language_model as th
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
-from rlbook.evaluation import best_of_n
+from rlbook.evaluation import best_of_n, outcome_value
 from rlbook.evaluation.best_of_n import (
     SampledCompletions,
     best_index,
@@ -374,6 +374,24 @@ def test_the_value_of_outcomes_is_learned_at_the_prompt_too(adder: rlbook.Run) -
     places[0, 0] = 1.0
     value.network = lambda rows: places + batch.score  # type: ignore[assignment]
     assert value.loss(batch).loss == near(0.5 / places.numel(), dtype="float32", terms=8)
+
+
+def test_the_step_size_of_the_value_of_outcomes_falls_to_0(
+    adder: rlbook.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy: Any = adder.agent.policy  # type: ignore[attr-defined]
+    found = sample_completions(
+        adder.agent, policy, adder.request.recipe, [0, 1], 2, np.random.default_rng(0)
+    )
+    taken: list[float] = []
+
+    def step(optimizer: Any, *_: object, **options: object) -> dict[str, float]:
+        taken.append(optimizer.learning_rate)
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(outcome_value, "gradient_step", step)
+    OutcomeValue(policy).fit(found, np.random.default_rng(0), passes=2, batch_size=2)
+    assert taken == near([1e-3, 0.75e-3, 0.5e-3, 0.25e-3], terms=2)
 
 
 @pytest.mark.slow
