@@ -150,7 +150,7 @@ def export_summary(facts: dict[str, Any]) -> str:
 
 
 def comparison_summary(
-    rows: list[Row], found: Sequence[ImprovementChance] = (), *, mean: bool = False
+    rows: list[Row], improvements: Sequence[ImprovementChance] = (), *, mean: bool = False
 ) -> Result:
     """Groups of runs as a table, with the plain mean if requested; and the probability that one is
     better than another."""
@@ -179,11 +179,11 @@ def comparison_summary(
             "probability": item.probability,
             "confidence_interval": list(item.confidence_interval),
         }
-        for item in found
+        for item in improvements
     ]
-    if found:
+    if improvements:
         chances = [("is better", "than", "probability", "95 % interval", "in")]
-        for item in found:
+        for item in improvements:
             low, high = item.confidence_interval
             chances.append(
                 (

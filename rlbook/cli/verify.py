@@ -77,12 +77,12 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
     return options.json, (facts, text), int(good < len(chosen))
 
 
-def seconds_of(given: str) -> float:
+def seconds_of(budget: str) -> float:
     """A time such as 90s, 10min or 1h; a number alone is in seconds. Raises RequestError for
     anything else."""
-    parts = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", given.strip())
+    parts = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", budget.strip())
     if parts is None or float(parts[1]) == 0:
-        raise RequestError(f"--budget must be a time such as 90s, 10min or 1h, got {given!r}")
+        raise RequestError(f"--budget must be a time such as 90s, 10min or 1h, got {budget!r}")
     return float(parts[1]) * UNITS[parts[2]]
 
 

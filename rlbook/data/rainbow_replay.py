@@ -35,13 +35,13 @@ class RainbowMinibatch:
     def __len__(self) -> int:
         return len(self.rows.reward)
 
-    def __getitem__(self, here: slice) -> RainbowMinibatch:
+    def __getitem__(self, part: slice) -> RainbowMinibatch:
         return RainbowMinibatch(
-            Transitions(*(None if field is None else field[here] for field in self.rows)),  # type: ignore[arg-type]
-            self.next_q[here],
-            discount=None if self.discount is None else self.discount[here],
-            weight=None if self.weight is None else self.weight[here],
-            places=None if self.places is None else self.places[here],
+            Transitions(*(None if field is None else field[part] for field in self.rows)),  # type: ignore[arg-type]
+            self.next_q[part],
+            discount=None if self.discount is None else self.discount[part],
+            weight=None if self.weight is None else self.weight[part],
+            places=None if self.places is None else self.places[part],
         )
 
     @property

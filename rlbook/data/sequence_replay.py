@@ -46,8 +46,8 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.obs)
 
-    def __getitem__(self, here: slice) -> Sequences:
-        return Sequences(self.obs[here], self.starts[here], self.state[here], self.burn_in)
+    def __getitem__(self, part: slice) -> Sequences:
+        return Sequences(self.obs[part], self.starts[part], self.state[part], self.burn_in)
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class SequenceMinibatch:
     def __len__(self) -> int:
         return len(self.reward)
 
-    def __getitem__(self, here: slice) -> SequenceMinibatch:
+    def __getitem__(self, part: slice) -> SequenceMinibatch:
         rows: dict[str, Any] = {
-            name: None if field is None else field[here] for name, field in vars(self).items()
+            name: None if field is None else field[part] for name, field in vars(self).items()
         }
         return SequenceMinibatch(**rows)
 

@@ -130,7 +130,7 @@ class ClassMeasures:
     micro: dict[str, float]  # the same from the counts of all classes together
 
 
-def measure_classes(truth: Sequence[Any], said: Sequence[Any]) -> ClassMeasures:
+def measure_classes(truth: Sequence[Any], prediction: Sequence[Any]) -> ClassMeasures:
     """The metrics of a classifier with several classes.
 
     Where every case has one class and gets one, micro precision, recall and F1 are all the overall
@@ -138,18 +138,18 @@ def measure_classes(truth: Sequence[Any], said: Sequence[Any]) -> ClassMeasures:
 
     Args:
         truth: [n], the class of each case.
-        said: [n], what the classifier says.
+        prediction: [n], what the classifier says.
 
     Raises:
         RequestError: scikit-learn is not installed, there is no case, or the lengths differ.
     """
     metrics = _metrics()
-    if not len(truth) or len(truth) != len(said):
+    if not len(truth) or len(truth) != len(prediction):
         raise RequestError(
             f"measures of classes need as many answers as cases, at least one; got {len(truth)} cases"
-            f" and {len(said)} answers"
+            f" and {len(prediction)} answers"
         )
-    both = np.asarray(list(truth)), np.asarray(list(said))
+    both = np.asarray(list(truth)), np.asarray(list(prediction))
     confusion = metrics.confusion_matrix(*both)
 
     def ratios(average: str | None) -> tuple[Any, Any, Any]:

@@ -161,7 +161,7 @@ class AveragePrecisions(NamedTuple):
 
 
 def mean_average_precision(
-    found: Boxes,
+    detections: Boxes,
     truth: Boxes,
     *,
     thresholds: Sequence[float] = (0.5,),
@@ -174,7 +174,7 @@ def mean_average_precision(
     rule="coco"`. A class without a true box has no AP and is left out, whatever is detected of it.
 
     Args:
-        found: the detections, with their scores.
+        detections: the detections, with their scores.
         truth: what there is.
         thresholds: IoU from which on a detection is right; the mean over several.
         interpolation: as in `average_precision`.
@@ -182,7 +182,7 @@ def mean_average_precision(
     """
     of_kind: dict[int, float] = {}
     for kind in np.unique(truth.kind).tolist():
-        mine, theirs = found.select_kind(kind), truth.select_kind(kind)
+        mine, theirs = detections.select_kind(kind), truth.select_kind(kind)
         areas = []
         for threshold in thresholds:
             hit = np.zeros(len(mine.score), dtype=bool)

@@ -78,7 +78,7 @@ def find_target(
     env_kwargs: Mapping[str, Any] | None = None,
     model: object = None,
     seed: int = 0,
-    known: tuple[str, ...] = (),
+    option_names: tuple[str, ...] = (),
     **options: Any,
 ) -> Target:
     """The agent and its environment.
@@ -92,7 +92,7 @@ def find_target(
         env_kwargs: arguments of that environment, or in place of those of the run's own.
         model: how the model of a folder is read, what `ModelSpec.from_value` takes.
         seed: of the noise of a language model that samples.
-        known: other options, to be named where one is unknown.
+        option_names: other options, to be named where one is unknown.
         options: what `rlbook.load` takes.
 
     Raises:
@@ -108,7 +108,7 @@ def find_target(
     if callable(target) and not isinstance(target, Agent):
         target = FunctionAgent(target)
     folder = language_model_folder(target)
-    _check_options(target, folder, env, env_kwargs, model, options, known)
+    _check_options(target, folder, env, env_kwargs, model, options, option_names)
     trusted, given = bool(options.get("allow_import")), dict(env_kwargs or {})
     named = isinstance(env, str)
     recipe = None if env is None else EnvRecipe.from_env(env, allow_import=trusted, kwargs=given)

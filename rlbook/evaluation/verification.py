@@ -117,22 +117,24 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Verifia
     return chosen
 
 
-def select_installed(found: Sequence[VerifiablePreset]) -> tuple[list[VerifiablePreset], list[str]]:
+def select_installed(
+    proofs: Sequence[VerifiablePreset],
+) -> tuple[list[VerifiablePreset], list[str]]:
     """The proofs whose environments can be made here, and why the others cannot, each reason once.
 
     Raises:
         RequestError: none can; the extra is named.
     """
-    reasons = {proof.env: missing_package(proof.env) for proof in found}
+    reasons = {proof.env: missing_package(proof.env) for proof in proofs}
     missing = [reason for reason in reasons.values() if reason is not None]
-    chosen = [proof for proof in found if reasons[proof.env] is None]
+    chosen = [proof for proof in proofs if reasons[proof.env] is None]
     if not chosen:
         raise RequestError(missing[0])
     return chosen, list(dict.fromkeys(missing))
 
 
 def select_within(
-    found: Sequence[VerifiablePreset], seconds: float, jobs: int
+    proofs: Sequence[VerifiablePreset], seconds: float, jobs: int
 ) -> list[VerifiablePreset]:
     """The largest number of proofs that fit into the time, the shortest first.
 
@@ -140,14 +142,14 @@ def select_within(
         RequestError: none does.
     """
     chosen: list[VerifiablePreset] = []
-    for proof in sorted(found, key=lambda proof: proof.seconds):
+    for proof in sorted(proofs, key=lambda proof: proof.seconds):
         if (
             sum(item.seconds for item in chosen) + proof.seconds <= seconds * jobs
             and proof.seconds <= seconds
         ):
             chosen.append(proof)
     if not chosen:
-        shortest = min(found, key=lambda proof: proof.seconds)
+        shortest = min(proofs, key=lambda proof: proof.seconds)
         what = f"{shortest.algorithm} on {shortest.env}"
         raise RequestError(
             f"budget must be at least {shortest.seconds:.0f} s, the time that {what} takes, got "

@@ -100,16 +100,16 @@ def _fits(action_mask: Tensor | None, shape: tuple[int, int]) -> bool:
     )
 
 
-def outputs_of(known: Networks, action: Tensor, temperature: float) -> Outputs:
+def outputs_of(networks: Networks, action: Tensor, temperature: float) -> Outputs:
     """Forward through both networks. action: int64 [B]."""
-    *seen, logits = forward_pass(known.obs, known.activation, known.actor)
-    *seen_by_critic, value = forward_pass(known.obs, known.activation, known.critic)
+    *seen, logits = forward_pass(networks.obs, networks.activation, networks.actor)
+    *seen_by_critic, value = forward_pass(networks.obs, networks.activation, networks.critic)
     logits = logits if temperature == 1.0 else logits / temperature
-    if known.action_mask is None:
+    if networks.action_mask is None:
         log_probs = logits.log_softmax(-1)
     else:  # finite, so that 0 · log 0 is 0
         log_probs = (
-            masked_logits(logits, known.action_mask)
+            masked_logits(logits, networks.action_mask)
             .log_softmax(-1)
             .clamp_(min=torch.finfo(logits.dtype).min)
         )
@@ -148,7 +148,11 @@ def logit_slopes(
 
 
 def descend(
-    known: Networks, outputs: Outputs, for_logits: Numbers, for_value: Numbers, max_grad_norm: float
+    networks: Networks,
+    outputs: Outputs,
+    for_logits: Numbers,
+    for_value: Numbers,
+    max_grad_norm: float,
 ) -> Tensor | None:
     """A gradient step with these gradients, for_logits [B, A] and for_value [B]. Returns the
     gradient's L2 norm before clipping; None, without any change, if a row is not finite."""
@@ -157,17 +161,17 @@ def descend(
         and math.isfinite(np.vdot(for_value, for_value))
     ):
         return None
-    optimizer, half = known.optimizer, len(known.actor)
+    optimizer, half = networks.optimizer, len(networks.actor)
     optimizer.clear_gradient()
     backward_pass(
         torch.from_numpy(for_logits),
         outputs.seen,
-        known.actor,
-        known.activation,
+        networks.actor,
+        networks.activation,
         optimizer.views[:half],
     )
     delta = torch.from_numpy(for_value)[:, None]
     backward_pass(
-        delta, outputs.seen_by_critic, known.critic, known.activation, optimizer.views[half:]
+        delta, outputs.seen_by_critic, networks.critic, networks.activation, optimizer.views[half:]
     )
     return optimizer.descend(max_grad_norm)

@@ -42,14 +42,16 @@ UNUSED = (
 )
 
 
-def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1, where: str = IN_INFO) -> Mask:
+def checked_mask(
+    raw_mask: ArrayLike, num_actions: int, ndim: int = 1, where: str = IN_INFO
+) -> Mask:
     """Validates a mask [A] (or, with `ndim` 2, masks [N, A]) and returns it as bool; `where` is
     what a message calls it.
 
     Raises:
         BadAnswer: another shape, or anything but 0 and 1.
     """
-    mask = np.asarray(found)
+    mask = np.asarray(raw_mask)
     if mask.shape[-1:] != (num_actions,) or mask.ndim != ndim:
         raise BadAnswer(
             f"{where} must have {num_actions} entries, one per action, got shape {mask.shape}"

@@ -74,7 +74,7 @@ class Preprocessing:
         """The same frames; a lost life has no effect in evaluation."""
         return replace(self, episodic_life=False)
 
-    def env_kwargs(self, spec: EnvSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+    def env_kwargs(self, spec: EnvSpec, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with which an environment of an id is made: Atari's own frame skip is off
         if frames are skipped here, and its frames are grey from the start."""
         if not str(spec.entry_point).startswith(ATARI):
@@ -85,7 +85,7 @@ class Preprocessing:
         return {
             name: value
             for name, value in wanted.items()
-            if given.get(name, usual[name]) == usual[name]
+            if kwargs.get(name, usual[name]) == usual[name]
         }
 
     def wrap(self, env: gymnasium.Env, name: str) -> gymnasium.Env:

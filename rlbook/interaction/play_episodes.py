@@ -284,19 +284,19 @@ def prompts_of(env: gymnasium.Env | VectorEnv, seeds: Sequence[int]) -> np.ndarr
     return None if numbers is None else numbers(seeds)
 
 
-def check_spaces(agent: Agent, recipe: EnvRecipe, found: Adaptation) -> None:
+def check_spaces(agent: Agent, recipe: EnvRecipe, adaptation: Adaptation) -> None:
     """Raises RequestError if the environment's spaces differ from those that the agent was made
     for."""
     made = agent.adaptation
     if made is None:
         return
-    shown, taken = found.observation_space, made.observation_space
+    shown, taken = adaptation.observation_space, made.observation_space
     # a policy of the environment's own may read texts of any length
     if shown != taken and not isinstance(taken, spaces.Dict):
         raise RequestError(f"{recipe.name} shows {shown}, but the agent takes {taken}")
-    if found.action_space != made.action_space:
+    if adaptation.action_space != made.action_space:
         raise RequestError(
-            f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among"
+            f"{recipe.name} takes {adaptation.action_space} as actions, but the agent chooses among"
             f" {made.action_space}"
         )
 

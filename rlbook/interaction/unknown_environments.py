@@ -32,9 +32,9 @@ OF_AN_ENVIRONMENT = {
 """Arguments that an environment does not have → what to use instead."""
 
 
-def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
+def unknown_message(env_id: str, specs: Mapping[str, EnvSpec]) -> str:
     """The sentence for an id without a module."""
-    hint = did_you_mean(env_id, known) or did_you_mean(env_id, gymnasium.registry)
+    hint = did_you_mean(env_id, specs) or did_you_mean(env_id, gymnasium.registry)
     shown = f"unknown environment {env_id!r}{hint} (`rlbook list envs` shows all)"
     if hint:
         return shown

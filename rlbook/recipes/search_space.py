@@ -192,9 +192,9 @@ def _draw(name: str, found: Range, trial: Draws) -> Plain:
     return _clip_to(found, _round(trial.suggest_float(label, found.low, found.high, log=log), 3))
 
 
-def name_in_study(name: str, found: Range) -> str:
+def name_in_study(name: str, domain: Range) -> str:
     """The name in the study of the quantity that is drawn, which for γ is 1 - γ."""
-    rest = isinstance(found, Interval) and found.scale == LOG_OF_REST
+    rest = isinstance(domain, Interval) and domain.scale == LOG_OF_REST
     return f"1 - {name}" if rest else name
 
 

@@ -51,7 +51,7 @@ class TuningPlan:
         cls,
         algorithm: str | type[Agent],
         env: str,
-        given: Mapping[str, Any],
+        settings: Mapping[str, Any],
         *,
         search: Sequence[str] = (),
         seeds: int,
@@ -63,7 +63,7 @@ class TuningPlan:
 
         Args:
             algorithm, env, env_kwargs, allow_import: as in `rlbook.train`.
-            given: run options and hyper-parameters, as in `rlbook.train`.
+            settings: run options and hyper-parameters, as in `rlbook.train`.
             search: as in `rlbook.recipes.search_space.search_space`.
             seeds: how many runs a trial is.
             prune: whether a trial may be ended early.
@@ -75,11 +75,11 @@ class TuningPlan:
             raise RequestError(f"tune needs an environment id, got {type(env).__name__}")
         options = {
             name: str(value) if isinstance(value, Path) else value
-            for name, value in given.items()
+            for name, value in settings.items()
             if name in NAMES and value is not None
         }
         first = whole_number("seed", options.pop("seed", 0), 0)
-        fixed = {name: value for name, value in given.items() if name not in NAMES}
+        fixed = {name: value for name, value in settings.items() if name not in NAMES}
         plan = cls(
             algorithm if isinstance(algorithm, str) else name_of(check_class(algorithm)),
             env,

@@ -48,10 +48,10 @@ def modifications(agent: Agent) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def join_descriptions(found: list[str]) -> str:
+def join_descriptions(descriptions: list[str]) -> str:
     """The first three descriptions, and the number of the others."""
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(found[:3]) + more
+    more = f" and {len(descriptions) - 3} more" if len(descriptions) > 3 else ""
+    return ", ".join(descriptions[:3]) + more
 
 
 def _module_changes(module: nn.Module) -> Iterator[str]:

@@ -239,16 +239,16 @@ OF_ALGORITHMS = {"sac": {"alpha": LEARNED_ALPHA}, "mbpo": {"alpha": LEARNED_ALPH
 """The same for arguments with a meaning in one algorithm only."""
 
 
-def hint_of(name: str, known: Iterable[str], algorithm: str | None = None) -> str:
+def hint_of(name: str, valid_names: Iterable[str], algorithm: str | None = None) -> str:
     """The ending of an error message about an unknown option or hyper-parameter; "" if nothing is
     known about it.
 
     Args:
         name: as it was typed, with or without dashes.
-        known: what there is, as it would be typed.
+        valid_names: what there is, as it would be typed.
         algorithm: the one that is to be trained.
     """
-    return name_hint(name, OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING, known)
+    return name_hint(name, OF_ALGORITHMS.get(str(algorithm), {}) | OF_TRAINING, valid_names)
 
 
 def unknown_hyperparameter(agent: type[Agent], name: str, options: Iterable[str] = ()) -> str:

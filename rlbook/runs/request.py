@@ -303,14 +303,14 @@ class Request:
         env: EnvLike | None = None,
         algorithm: type[Agent] | None = None,
         network: Callable[..., Any] | None = None,
-        **given: Any,
+        **arguments: Any,
     ) -> Request:
         """The inverse of `as_yaml`, with the same validation as any other request.
 
         Args:
             text: of a config.yaml.
             allow_import: let it name modules to import.
-            env, algorithm, network, given: stand in for what the file could not name: an
+            env, algorithm, network, arguments: stand in for what the file could not name: an
                 environment without an id, classes that cannot be imported, data that lay in no file.
         """
         with request_errors("config.yaml cannot be used: "):
@@ -357,7 +357,7 @@ class Request:
         return cls.build(
             algorithm or fields["algorithm"],
             target,
-            **{**options, **given},
+            **{**options, **arguments},
             allow_import=allow_import,
             earlier_budgets=earlier,
             **mappings,

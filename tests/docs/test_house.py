@@ -269,6 +269,34 @@ def test_classes_are_nouns() -> None:
     assert sorted(named) == []
 
 
+SAYS_NOTHING = frozenset(  # as the name of a parameter: participles, and words that point
+    "asked found given judged known met said told wanted each every here such that these this those".split()
+)
+
+
+def public_functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a module and the methods of its classes without a leading underscore."""
+    for child in ast.iter_child_nodes(node):
+        name = getattr(child, "name", "_")
+        if name.startswith("_") and not name.endswith("__"):
+            continue
+        if isinstance(child, ast.ClassDef):
+            yield from public_functions(child)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+
+
+def test_parameters_of_public_functions_are_nouns() -> None:
+    named = {
+        f"{module}.{function.name}({argument.arg})"
+        for module, tree in trees().items()
+        for function in public_functions(tree)
+        for argument in ast.walk(function.args)
+        if isinstance(argument, ast.arg) and argument.arg in SAYS_NOTHING
+    }
+    assert sorted(named) == []
+
+
 def test_a_class_name_means_one_class() -> None:
     homes: dict[str, list[str]] = {}
     for module, tree in trees().items():

@@ -104,11 +104,11 @@ class AnswerProbability:
         return (1.0 - self.FORM) * reward + self.FORM * right.well_formed
 
 
-def probability(policy: Policy, judged: Batch) -> Tensor:
+def probability(policy: Policy, batch: Batch) -> Tensor:
     """The mean probability of the tokens whose `weight` is not 0: [B]."""
-    log_prob = log_prob_by_rows(policy, judged)
-    assert judged.weight is not None
-    return mean_probability(log_prob, judged.weight > 0)
+    log_prob = log_prob_by_rows(policy, batch)
+    assert batch.weight is not None
+    return mean_probability(log_prob, batch.weight > 0)
 
 
 EPISODE_REWARDS: dict[str, EpisodeReward | None] = {

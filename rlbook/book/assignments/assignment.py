@@ -168,17 +168,17 @@ def matches_solution(hint: str) -> Judge:
     return judge
 
 
-def has_properties(*wanted: tuple[bool, str]) -> Judge:
+def has_properties(*properties: tuple[bool, str]) -> Judge:
     """Judges answers that state for each property whether it holds.
 
     Args:
-        wanted: for each property whether it should hold, and what to say otherwise, a sentence.
+        properties: for each property whether it should hold, and what to say otherwise, a sentence.
     """
 
     def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
         del right
         for place, told in enumerate(answers, start=1):
-            for found, (holds, said) in zip(told, wanted, strict=True):
+            for found, (holds, said) in zip(told, properties, strict=True):
                 if found is not holds:
                     return Score(0.0, f"{said} (case {place} of {len(cases)})")
         return Score(1.0, "right")

@@ -95,7 +95,7 @@ def check_assignment(path: Path, *, isolate: bool = True) -> list[Verdict]:
     ]
 
 
-def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: object) -> Award:
+def award(item: Assignment, criterion: RubricLine, cases: list[Case], report: object) -> Award:
     """The points for what a probe reported about a student's file; the report may contain
     anything."""
 
@@ -105,12 +105,12 @@ def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: obje
         mark = RIGHT if points == criterion.points else failed
         return Award(criterion.name, mark, points, criterion.points, printable(said))
 
-    if not isinstance(told, dict) or isinstance(told.get("error"), str):
-        error = told["error"] if isinstance(told, dict) else "it returned something else"
+    if not isinstance(report, dict) or isinstance(report.get("error"), str):
+        error = report["error"] if isinstance(report, dict) else "it returned something else"
         if error == "not yet":
             return line(0.0, error, EMPTY)
         return line(0.0, f"it failed: {error}", FAILED)
-    answers = told.get("answers")
+    answers = report.get("answers")
     if not isinstance(answers, list) or len(answers) != len(cases):
         return line(0.0, "it returned something else than asked")
     right = [] if criterion.trains else right_answers(item, criterion, cases)

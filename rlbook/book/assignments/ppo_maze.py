@@ -147,10 +147,10 @@ def exact_values(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
     return endless_values(case["gamma"]), (slice(None), -1)
 
 
-def policy_return(case: Case, found: np.ndarray) -> float:
+def policy_return(case: Case, answer: np.ndarray) -> float:
     """The expected return of a stochastic policy."""
     shape = (len(case["world"]["next_state"]), 5)
-    policy = softmax(found[:, :-1]) if found.shape == shape else np.zeros((0, 0))
+    policy = softmax(answer[:, :-1]) if answer.shape == shape else np.zeros((0, 0))
     return return_of(case["world"], policy) if len(policy) else -np.inf
 
 

@@ -557,13 +557,13 @@ def line_of(error: BaseException) -> str:
     return f" (line {line})" if line else ""
 
 
-def report(text: str, asked: list[tuple[str, list[Case]]]) -> list[dict[str, Any]]:
+def report(text: str, probes: list[tuple[str, list[Case]]]) -> list[dict[str, Any]]:
     """The result of each probe; the same error for all of them if the file cannot be loaded."""
     try:
         student = load(text)
     except BaseException as error:
-        return [{"error": f"{type(error).__name__}: {error}{line_of(error)}"}] * len(asked)
-    return [run_probe(student, name, cases) for name, cases in asked]
+        return [{"error": f"{type(error).__name__}: {error}{line_of(error)}"}] * len(probes)
+    return [run_probe(student, name, cases) for name, cases in probes]
 
 
 def main() -> None:

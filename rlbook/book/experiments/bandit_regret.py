@@ -77,13 +77,13 @@ def missed_reward(config: BanditConfig, seed: int, runs: int, steps: int) -> Arr
     return missed.cumsum(axis=1)
 
 
-def growth(found: BanditRegret) -> dict[str, float]:
+def growth(result: BanditRegret) -> dict[str, float]:
     """How much the mean regret grew per unit of ln t in the last decade of time, by learner."""
-    start = int(np.searchsorted(found.times, found.times[-1] / 10))
-    span = np.log(found.times[-1] / found.times[start])
+    start = int(np.searchsorted(result.times, result.times[-1] / 10))
+    span = np.log(result.times[-1] / result.times[start])
     return {
         name: float((regret[:, -1] - regret[:, start]).mean() / span)
-        for name, regret in found.regret.items()
+        for name, regret in result.regret.items()
     }
 
 

@@ -191,11 +191,11 @@ def advantages(walk: ResumableEpisode, values: Array, gae_lambda: float) -> Arra
 
 
 def estimate_errors(
-    walks: list[ResumableEpisode], found: list[Array], exact: Array, steps: float
+    walks: list[ResumableEpisode], advantages: list[Array], exact: Array, steps: float
 ) -> AdvantageErrors:
     """The errors of advantages against the exact ones [S, A]."""
     pairs = np.concatenate([walk.state * exact.shape[1] + walk.action for walk in walks])
-    error = np.concatenate(found) - exact.ravel()[pairs]
+    error = np.concatenate(advantages) - exact.ravel()[pairs]
     count = np.bincount(pairs)
     mean = np.bincount(pairs, weights=error) / np.maximum(count, 1)
     spread = np.bincount(pairs, weights=(error - mean[pairs]) ** 2)

@@ -41,18 +41,18 @@ PERIOD = 4
 
 
 def distances(
-    rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]
+    rows: sparse.csr_array, num_actions: int, origin: NDArray[np.bool_]
 ) -> tuple[Ints, Floats]:
     """The states in the order of their distance from the known ones, and the distance of each.
 
     Args:
         rows: [S·A, S] CSR, row `s * A + a`: P(s'|s, a) without what ends the episode.
-        known: [S] bool, the states of distance 1; those that never lead there come last.
+        origin: [S] bool, the states of distance 1; those that never lead there come last.
 
     Returns:
         [S] int, each state once, and [S] float64, in steps.
     """
-    num_states, sources = len(known), np.flatnonzero(known)
+    num_states, sources = len(origin), np.flatnonzero(origin)
     # probabilities do not matter, and take memory
     links = np.ones(len(rows.indices), dtype=np.int8)
     forwards = sparse.csr_array(

@@ -138,7 +138,9 @@ class Chat(TokenEnv):
         self._begin(rules, model, render_mode)
 
     @staticmethod
-    def evaluation_arguments(own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    def evaluation_arguments(
+        own: Mapping[str, Any], overrides: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """The arguments of an evaluation on other prompts than the run's own: every row of another
         file of `data` is a prompt, unless a split is asked for as well. The file that the run
         learned from stays where it is, because its rows may stand before each prompt as shots, and
@@ -146,14 +148,14 @@ class Chat(TokenEnv):
 
         Args:
             own: the environment's.
-            asked: what the evaluation is to have instead.
+            overrides: what the evaluation is to have instead.
         """
-        arranged = dict(asked)
-        if asked.get("data") is not None and asked.keys().isdisjoint(SPLITTING):
-            arranged["held_out_data"] = asked["data"]
+        arranged = dict(overrides)
+        if overrides.get("data") is not None and overrides.keys().isdisjoint(SPLITTING):
+            arranged["held_out_data"] = overrides["data"]
             if own.get("data") is not None:
                 del arranged["data"]
-        elif not asked.keys().isdisjoint(SOURCES):
+        elif not overrides.keys().isdisjoint(SOURCES):
             own = {name: value for name, value in own.items() if name not in SPLITTING}
         if not arranged.keys().isdisjoint(SOURCES):
             own = {name: value for name, value in own.items() if name not in SOURCES}

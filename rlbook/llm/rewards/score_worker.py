@@ -40,19 +40,19 @@ def serve(connection: Connection) -> None:
             connection.send(score)
 
 
-def to_score(found: Any) -> float:
+def to_score(result: Any) -> float:
     """A score as verl's prime manager reads it: a number, or the first of several, and 0 for None;
     here also the `score` of a mapping."""
-    if found is None:
+    if result is None:
         return 0.0
-    if isinstance(found, Mapping):
-        found = found["score"]
-    return float(found[0] if isinstance(found, Sequence) else found)
+    if isinstance(result, Mapping):
+        result = result["score"]
+    return float(result[0] if isinstance(result, Sequence) else result)
 
 
-def await_result(found: Any) -> Any:
+def await_result(result: Any) -> Any:
     """The result of a function that may be `async`."""
-    return asyncio.run(found) if inspect.iscoroutine(found) else found
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def main() -> None:

@@ -156,7 +156,7 @@ def synthesize(
     rows: str | Path,
     out: str | Path,
     options: SynthesisOptions,
-    tell: Callable[[str], object] = lambda said: None,
+    tell: Callable[[str], object] = lambda line: None,
 ) -> SynthesisResult:
     """Requests the reasoning for every option whose key the file does not have.
 

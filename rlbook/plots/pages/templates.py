@@ -25,14 +25,14 @@ def script_of(folder: str, names: Iterable[str]) -> str:
     return "\n\n".join(text_of(f"pages/{folder}/{name}.js") for name in names)
 
 
-def fill_template(name: str, known: dict[str, str]) -> str:
+def fill_template(name: str, values: dict[str, str]) -> str:
     """The page whose body, from its title on, is a file of `rlbook.plots`, with each `{{name}}`
     replaced by its value."""
     first, *rest = text_of(name).split("{{")
     return (
         HEAD
         + first
-        + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
+        + "".join(values[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
     )
 
 

@@ -37,7 +37,7 @@ class NamedPreset:
         self,
         algorithm: str | type[Agent],
         env: object,
-        given: Mapping[str, Any],
+        user_options: Mapping[str, Any],
         *,
         allow_import: bool = False,
     ) -> NamedPreset:
@@ -47,8 +47,8 @@ class NamedPreset:
         Args:
             algorithm: of the run.
             env: of the run, an id or an environment.
-            given: the user's options; a budget replaces this one's, and a model's folder is joined
-                with what is trained of it here.
+            user_options: a budget replaces this one's, and a model's folder is joined with what is
+                trained of it here.
             allow_import: let the algorithm's name import a module.
 
         Raises:
@@ -65,16 +65,16 @@ class NamedPreset:
                 f" (presets of {name_of(agent)}: {_list_presets(agent)})"
             )
         options = dict(self.options)
-        if any(given.get(name) is not None for name in BUDGETS):
+        if any(user_options.get(name) is not None for name in BUDGETS):
             options = {name: value for name, value in options.items() if name not in BUDGETS}
-        folder, model = given.get("model"), options.get("model")
+        folder, model = user_options.get("model"), options.get("model")
         if isinstance(folder, str | Path) and model is not None:
             options["model"] = {**model, "folder": str(folder)}
         elif folder is not None:
             options.pop("model", None)
         others = {
             name: value
-            for name, value in given.items()
+            for name, value in user_options.items()
             if name != "model" or "model" not in options
         }
         same = isinstance(env, str) and env.removeprefix("rlbook/") == self.env

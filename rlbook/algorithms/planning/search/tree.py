@@ -41,10 +41,10 @@ class SearchTree:
     """
 
     def __init__(
-        self, tree: Tree, num_actions: int, mode: str, met: list[NodeRecord] | None = None
+        self, tree: Tree, num_actions: int, mode: str, records: list[NodeRecord] | None = None
     ) -> None:
         self.tree, self.num_actions, self.mode = tree, num_actions, mode
-        self.met = [] if met is None else met
+        self.met = [] if records is None else records
         self.prior: list[float] = []
         self.estimate: list[float] = []
 

@@ -49,9 +49,9 @@ class Minibatch:
     def __len__(self) -> int:
         return len(self.rows.reward)
 
-    def __getitem__(self, here: slice) -> Minibatch:
-        rows = self.rows.map_fields(operator.itemgetter(here))
-        return Minibatch(rows, self.noise[here], self.next_noise[here])
+    def __getitem__(self, part: slice) -> Minibatch:
+        rows = self.rows.map_fields(operator.itemgetter(part))
+        return Minibatch(rows, self.noise[part], self.next_noise[part])
 
 
 class ReplayAgent(Agent):

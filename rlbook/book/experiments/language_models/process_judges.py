@@ -233,7 +233,7 @@ def _solutions_of_rows(
     return Solutions(right[None], count[None])
 
 
-def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
+def concatenate(results: Sequence[JudgedSolutions]) -> JudgedSolutions:
     """Several seeds as one result."""
 
     def join(parts: Sequence[dict[str, Solutions]]) -> dict[str, Solutions]:
@@ -243,9 +243,11 @@ def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
             for each in [[part[name] for part in parts]]
         }
 
-    score = {name: np.concatenate([each.score[name] for each in found]) for name in found[0].score}
+    score = {
+        name: np.concatenate([each.score[name] for each in results]) for name in results[0].score
+    }
     return JudgedSolutions(
-        join([each.chosen for each in found]), join([each.trained for each in found]), score
+        join([each.chosen for each in results]), join([each.trained for each in results]), score
     )
 
 

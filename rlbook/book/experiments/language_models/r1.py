@@ -241,23 +241,25 @@ def run_one_seed(seed: int, folder: Path, overrides: Mapping[str, Any]) -> R1Mea
     return R1Measures(after, kept, curve(folder / "r1_zero" / "zero")[None], seconds)
 
 
-def concatenate(found: Sequence[R1Measures]) -> R1Measures:
+def concatenate(results: Sequence[R1Measures]) -> R1Measures:
     """Several seeds as one result."""
     after = {
-        stage: {key: np.concatenate([each.after[stage][key] for each in found]) for key in measures}
-        for stage, measures in found[0].after.items()
+        stage: {
+            key: np.concatenate([each.after[stage][key] for each in results]) for key in measures
+        }
+        for stage, measures in results[0].after.items()
     }
     kept, zero = (
-        np.concatenate([each.kept for each in found]),
-        np.concatenate([each.zero for each in found]),
+        np.concatenate([each.kept for each in results]),
+        np.concatenate([each.zero for each in results]),
     )
     return R1Measures(
         after,
         kept,
         zero,
         {
-            stage: np.concatenate([each.seconds[stage] for each in found])
-            for stage in found[0].seconds
+            stage: np.concatenate([each.seconds[stage] for each in results])
+            for stage in results[0].seconds
         },
     )
 

@@ -313,14 +313,14 @@ def judge_pairs(
 
 
 def agreement(
-    pairs: Sequence[tuple[Completion, Completion]], said: Sequence[Preference]
+    pairs: Sequence[tuple[Completion, Completion]], verdicts: Sequence[Preference]
 ) -> dict[str, float]:
     """How often a judge's verdicts agree in both orders; and among the pairs of which people prefer
     one answer, how often it prefers that one, where a tie counts one half, and how often it does
     where both orders agree."""
     truth = np.array([people_score(one) - people_score(other) for one, other in pairs])
-    value = np.array([0.5 if one.value is None else one.value for one in said])
-    same = np.array([bool(one.consistent) for one in said])
+    value = np.array([0.5 if one.value is None else one.value for one in verdicts])
+    same = np.array([bool(one.consistent) for one in verdicts])
     decided = truth != 0
     right = np.where(truth > 0, value, 1.0 - value)[decided]
     sure = same & decided & (value != 0.5)
@@ -415,14 +415,14 @@ def sample_completions(
 
 
 def complete(
-    run: rlbook.Run, given: Sequence[Example], seed: int, temperature: float | None
+    run: rlbook.Run, examples: Sequence[Example], seed: int, temperature: float | None
 ) -> list[Completion]:
     """One completion of each example, in their order."""
     policy, env = language_model_of(run.agent), token_env_of(run.request.recipe)
     assert isinstance(policy, LanguageModelPolicy) and env is not None
     codec = env.codec
     rng = None if temperature is None else rng_for(seed, "exploration")
-    rows = [codec.encode_prompt(one.prompt) for one in given]
+    rows = [codec.encode_prompt(one.prompt) for one in examples]
     sampling, found = Sampling(temperature=temperature or 0.0), list[Completion]()
     for start in range(0, len(rows), ROWS):
         part = slice(start, start + ROWS)
@@ -436,7 +436,7 @@ def complete(
             rng=rng,
             sampling=sampling,
         )
-        for example, tokens, there in zip(given[part], made.tokens, made.mask, strict=True):
+        for example, tokens, there in zip(examples[part], made.tokens, made.mask, strict=True):
             ids = tokens[there].tolist()
             whole = bool(ids) and ids[-1] == codec.eos
             text = codec.decode(ids[:-1] if whole else ids)

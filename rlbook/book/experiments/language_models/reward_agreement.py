@@ -93,10 +93,10 @@ def rubric_agreement(seed: int = 0) -> Agreement:
     return Agreement(label[:, None], said[:, None], ("an answer",))
 
 
-def agreement_measures(found: Agreement) -> dict[str, float]:
+def agreement_measures(result: Agreement) -> dict[str, float]:
     """Accuracy and Cohen's κ, each with half of its 95 % interval, a percentile bootstrap over the
     prompts; and the share of each kind of answer that is called right."""
-    label, said = found.label, found.said
+    label, said = result.label, result.said
     counts = np.array(
         [
             [(~label & ~said).sum(1), (~label & said).sum(1)],
@@ -109,8 +109,8 @@ def agreement_measures(found: Agreement) -> dict[str, float]:
     for name, measure in (("accuracy", accuracy), ("kappa", cohen_kappa)):
         low, high = np.quantile(measure(drawn), [0.025, 0.975])
         numbers |= {name: float(measure(counts.sum(0))), f"{name}, ±": float(high - low) / 2}
-    if len(found.kinds) > 1:
-        shares = zip(found.kinds, said.mean(0), strict=True)
+    if len(result.kinds) > 1:
+        shares = zip(result.kinds, said.mean(0), strict=True)
         numbers |= {f"called right: {kind}": float(share) for kind, share in shares}
     return numbers
 
