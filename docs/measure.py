@@ -1914,6 +1914,7 @@ GOALS = {
     "sac_hopper": (654.0, "SB3: 654"),
     "sac_cheetah": (5132.0, "SB3: 5132"),
     "td3_hopper": (526.0, "SB3: 526"),
+    "td3_cheetah": (4292.0, "SB3: 4292"),
     "a2c_lander": (180.0, "156 ± 80, 200 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
     "ppo_walker": (280.0, "213 ± 129, 5 000 000 steps"),
