@@ -76,12 +76,15 @@ class Log:
 
     def quarters(self) -> tuple[list[float], list[float]]:
         """The returns of the episodes that ended in the third quarter of the run's steps, and in
-        the last quarter."""
-        half = self.episodes[-1][0] / 2
-        return tuple(
-            [value for step, value, _ in self.episodes if begin < step <= begin + half / 2]
-            for begin in (half, 1.5 * half)
-        )  # type: ignore[return-value]
+        the last quarter; quarters of the episodes where most of them ended in the last one, because
+        then a few long episodes took most of the steps."""
+        returns, end = [item[1] for item in self.episodes], self.episodes[-1][0]
+        half, last = (
+            sum(step <= share * end for step, _, _ in self.episodes) for share in (0.5, 0.75)
+        )
+        if last < len(returns) / 2:
+            half, last = len(returns) // 2, 3 * len(returns) // 4
+        return returns[half:last], returns[last:]
 
     def evaluations(self) -> tuple[list[float], list[float]]:
         """The greedy returns of the third quarter of the evaluations, and of the last."""

@@ -386,3 +386,21 @@ def test_the_last_two_quarters_are_of_the_steps_and_not_of_the_episodes() -> Non
     played = [(step, float(step), 1) for step in (10, 20, 40, 41, 60, 61, 80)]
     log = Log([], played, None, None, None, {}, ())
     assert log.quarters() == ([41.0, 60.0], [61.0, 80.0])
+
+
+def test_a_curve_that_ends_flat_was_not_too_short_after_long_episodes_at_the_start() -> None:
+    """Eight episodes of 10 000 steps, 100 that fall from 400 steps to 20, and 292 of 20: three end
+    in the third quarter of the steps, and 392 in the last."""
+    lengths = [*8 * [10_000], *np.linspace(400, 20, 100).astype(int).tolist(), *292 * [20]]
+    steps = np.cumsum(lengths).tolist()
+    played = [(step, -float(length), length) for step, length in zip(steps, lengths, strict=True)]
+    assert budget_too_short(Log([], played, None, None, None, {}, ())) is None
+
+
+def test_a_curve_that_rises_in_long_episodes_at_the_end_was_too_short() -> None:
+    """A thousand episodes of 10 steps, and 20 that rise from 100 to 500 steps: those are half of the
+    steps, and a fiftieth of the episodes."""
+    lengths = [*1_000 * [10], *np.linspace(100, 500, 20).astype(int).tolist()]
+    steps = np.cumsum(lengths).tolist()
+    played = [(step, float(length), length) for step, length in zip(steps, lengths, strict=True)]
+    assert budget_too_short(Log([], played, None, None, None, {}, ())) is not None
