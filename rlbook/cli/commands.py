@@ -16,6 +16,7 @@ from rlbook.cli.output import (
     OutputError,
     Result,
     abandon_stdout,
+    completion_line,
     export_summary,
     note,
     report_interrupt,
@@ -64,10 +65,10 @@ def train(words: Sequence[str]) -> int:
                 log(run)
 
             with contextlib.redirect_stdout(sys.stderr):  # an environment's output, not a result
-                run = (
+                run, was_complete = (
                     _resume_run(training, folder, on_report)
                     if training.resume
-                    else _start_run(training, folder, on_report)
+                    else (_start_run(training, folder, on_report), False)
                 )
     except KeyboardInterrupt as stop:
         again = {
@@ -82,7 +83,10 @@ def train(words: Sequence[str]) -> int:
     if follows:
         return 0
     result = training_summary(run, folder, time.monotonic() - start)
-    _draw_curve(run)
+    if was_complete:
+        result = result[0], completion_line(run, folder)
+    else:
+        _draw_curve(run)
     try:
         show(training.run.json, result)
     except OutputError as error:
@@ -124,7 +128,10 @@ def _start_run(training: Training, folder: Path, on_report: Callable[[Run], None
     )
 
 
-def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+def _resume_run(
+    training: Training, folder: Path, on_report: Callable[[Run], None]
+) -> tuple[Run, bool]:
+    """The run, and whether it was complete before, so that nothing was left to train."""
     import rlbook
     from rlbook.cli.train import check_unchanged, new_budget
     from rlbook.runs.options import BUDGETS, UNWRITTEN
@@ -144,7 +151,8 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
             f" --steps {2 * run.steps:.0f}"
         )
     check_unchanged(training, run.request, folder)
-    return run.resume(
+    was_complete = run.reports.is_ended and not budget
+    run.resume(
         steps=budget.get("steps"),
         episodes=budget.get("episodes"),
         passes=budget.get("passes"),
@@ -152,6 +160,7 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
         quiet=True,
         schedules=training.schedules or STRETCH,
     )
+    return run, was_complete
 
 
 def list_names(words: Sequence[str]) -> CommandOutput:

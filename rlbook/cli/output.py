@@ -91,6 +91,22 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
     )
 
 
+def completion_line(run: Run, folder: Path) -> str:
+    """What resuming a finished run says."""
+    from rlbook.runs.options import BUDGETS
+    from rlbook.runs.progress import done_and_total
+
+    done, total, unit = done_and_total(run)
+    if total is None:
+        return f"the run in {folder} is complete ({done:,} {unit})"
+    option = unit if unit in BUDGETS else "steps"
+    state = "is complete" if done >= total else "ended early"
+    return (
+        f"the run in {folder} {state} ({done:,} of {total:,} {unit});"
+        f" --{option} {2 * max(done, total)} extends it"
+    )
+
+
 def next_commands(run: Run, folder: Path, *trust: str) -> list[str]:
     """What can be typed next. A reward model cannot play: it scores, provides rewards, or is
     exported."""

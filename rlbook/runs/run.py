@@ -225,7 +225,8 @@ class Run(RunViews):
             if shown:
                 display = stack.enter_context(progress())
                 callbacks = replace(callbacks, on_report=(*callbacks.on_report, display))
-            stack.callback(self._write_seconds)
+            if not self.reports.is_ended:  # a finished run's folder stays as it is
+                stack.callback(self._write_seconds)
             stack.enter_context(self._measure_time())
             self._interrupts = stack.enter_context(interruptible())
             try:

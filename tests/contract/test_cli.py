@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -599,6 +600,21 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(
             assert (empty_folder / out / name).read_bytes() == (
                 empty_folder / "whole" / name
             ).read_bytes()
+
+
+def test_a_finished_run_that_is_resumed_says_that_it_is_complete(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(trained, tmp_path / "run"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert cli.main(["train", "--resume", str(folder)]) == 0
+    said = capsys.readouterr()
+    sentence = "is complete (512 of 512 steps); --steps 1024 extends it"
+    assert (said.out, said.err) == (f"the run in {folder} {sentence}\n", "")
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert before == after
+    assert cli.main(["train", "--resume", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 512  # as `train --seeds` reads it
 
 
 def test_resume_refuses_to_change_the_run(
