@@ -28,6 +28,9 @@ Rows = NDArray[np.int64]
 class DataSet(ABC, Generic[Batch_]):
     """Rows 0 … n - 1. Position, pass and order are its state; the rows never change."""
 
+    notes: tuple[str, ...] = ()
+    """What is worth saying about the rows."""
+
     def __init__(self, digest: str | None = None) -> None:
         self._digest = digest  # None before it is computed
         self._rng: np.random.Generator | None = None

@@ -62,6 +62,10 @@ class Encoder(Protocol):
         """Raises ValueError if a character of `text` is not in the vocabulary."""
         ...
 
+    def check_messages(self, messages: Sequence[Message]) -> None:
+        """As `check_text`, of a chat, and raises ValueError too for an unknown role."""
+        ...
+
     def check_answer(self, text: str) -> None:
         """As `check_text`, and raises ValueError too if a word of an answer would be written as
         unknown."""
@@ -139,7 +143,14 @@ def _texts(
     if texts.kind == "pairs":
         second = ComputedItems(len(rows), lambda index: texts[index][1])
         margins = ComputedItems(len(rows), lambda index: texts.text(index).margin)
-        return Pairs(best, second, margins=margins if texts.margins else None, digest=rows.digest)
+        pairs = Pairs(best, second, margins=margins if texts.margins else None, digest=rows.digest)
+        if texts.equal:
+            pairs.notes = (
+                f"{len(texts.equal):,} of {len(rows):,} pairs have the same answer as chosen and as"
+                " rejected, from which no preference is learned; the first is"
+                f" {rows.location(texts.equal[0])}",
+            )
+        return pairs
     if texts.kind == "labelled":
         labels = ComputedItems(len(rows), lambda index: texts.text(index).good)
         return LabelledEpisodes(best, labels, digest=rows.digest)
@@ -154,6 +165,8 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         self.schema: Schema = self._locate_errors(0, lambda: schema_of(rows[0], counted=counted))
         self.kind = self.schema.kind
         self.margins = self.kind == "pairs" and "margin" in rows[0]
+        self.equal: list[int] = []
+        """The rows whose chosen and rejected answers are the same, once they are checked."""
 
     def check(self) -> None:
         """Raises RequestError at the first invalid row, with its line number."""
@@ -168,6 +181,8 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
                 ],
             )
             self._check_length(index, text)
+            if self.kind == "pairs" and text.completions[0] == text.completions[1]:
+                self.equal.append(index)
             if text.turns and not tried:
                 tried = True  # the template, which all rows have in common
                 self._conversation(index, text)
@@ -190,7 +205,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
             return
         for item in part:
             if isinstance(item, dict):
-                self.encoder.check_text(item["content"])
+                self.encoder.check_messages([item])
             elif item >= self.encoder.vocabulary_size:
                 raise ValueError(
                     f"the token id {item} is not among the {self.encoder.vocabulary_size} of the"

@@ -212,6 +212,10 @@ class DataSource(_CountedSource):
     def passes(self) -> float:
         return self.data.passes if "data" in vars(self) else self._passes
 
+    @property
+    def notes(self) -> list[str]:
+        return list(getattr(self.data, "notes", ()))  # an agent of one's own may have any data
+
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
         return self._count_steps(agent.fit(self.data), agent, budget)
 

@@ -77,8 +77,7 @@ class ChatCodec(Codec):
             ValueError: the template refuses the messages, or the vocabulary lacks a character.
         """
         messages = self.messages(prompt)
-        for message in messages:
-            self.check_text(message["content"])
+        self.check_messages(messages)
         if self.plain or self.template is None:
             return "".join(message["content"] for message in messages)
         return self.template(messages, **self.arguments)
@@ -93,8 +92,7 @@ class ChatCodec(Codec):
         if self.plain or self.template is None:
             return None
         whole = self.messages(messages)
-        for message in whole:
-            self.check_text(message["content"])
+        self.check_messages(whole)
         template = partial(self.template, **self.arguments)
         own = len(messages) - (messages[0]["role"] == "system")
         return conversation(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from rlbook.data.schemas import Conversation, Message
+from rlbook.checks import did_you_mean, shorten
+from rlbook.data.schemas import ROLES, Conversation, Message
 from rlbook.llm.models.model_folder import folder_digest, folder_settings, read_json
 from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.sandbox.memory_limit import memory_limit
@@ -45,6 +46,7 @@ TEMPLATE_LIMIT, RENDERED_LIMIT = (
 LONGEST = 4096
 """The longest text, in tokens, for a model that states no limit, such as the built-in ones:
 attention's memory grows with the square of the length."""
+USUAL_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30  # for a chat
 
 
@@ -162,8 +164,7 @@ class Codec:
         the concatenation of its messages."""
         if isinstance(prompt, str):
             return self.encode_prompts([prompt])[0]
-        for message in prompt:
-            self.check_text(message["content"])
+        self.check_messages(prompt)
         if self.template is None or self.template_text is None:
             return self.encode_prompts(["".join(message["content"] for message in prompt)])[0]
         return self.encode_rendered(self.template(prompt))
@@ -223,8 +224,7 @@ class Codec:
         """
         if self.template is None or self.template_text is None:
             return None
-        for message in messages:
-            self.check_text(message["content"])
+        self.check_messages(messages)
         return conversation(
             self.backend, self.template, self.ends, messages, check_length=self.check_length
         )
@@ -235,6 +235,22 @@ class Codec:
             return
         for text in texts:
             self.check_text(text)
+
+    def check_messages(self, messages: Sequence[Message]) -> None:
+        """Raises ValueError for a role that is neither usual nor named by the chat template, which
+        would be written as any other, and for a character that has no token."""
+        for message in messages:
+            role = message["role"]
+            if role not in USUAL_ROLES and not re.search(
+                rf"""(['"]){re.escape(role)}\1""", self.template_text or ""
+            ):
+                meant = ROLES.get(role)
+                hint = f"; did you mean {meant!r}?" if meant else did_you_mean(role, USUAL_ROLES)
+                raise ValueError(
+                    f"the role of a message must be one of {', '.join(USUAL_ROLES)}, or one that"
+                    f" the chat template names, got {shorten(role)}{hint}"
+                )
+            self.check_text(message["content"])
 
     def check_text(self, text: str) -> None:
         """Raises ValueError if a character of `text` has no token."""

@@ -18,6 +18,7 @@ import pytest
 import torch
 from closeness import near, widths
 
+import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.cli.main import main
 from rlbook.data import Episodes, Groups, Pairs, load, text_files
@@ -415,6 +416,15 @@ BAD_ROWS = {
     ),
     "very deep": ("[" * 100_000, "line 3 is not JSON"),
     "very long number": ('{"prompt": ' + "1" * 5_000 + "}", "line 3 is not JSON"),
+    "a role misspelled": (
+        {"prompt": [{"role": "usr", "content": "1+1="}], "completion": "2"},
+        "line 3: the role of a message must be one of system, developer, user, assistant, tool,"
+        " function, or one that the chat template names, got 'usr'; did you mean 'user'?",
+    ),
+    "ShareGPT's speaker as a role": (
+        {"prompt": [{"role": "human", "content": "1+1="}], "completion": "2"},
+        "got 'human'; did you mean 'user'?",
+    ),
     "no token": (
         {"prompt": "1*1=", "completion": "1"},
         r"line 3: the vocabulary has no token for '\*' in '1\*1='",
@@ -431,6 +441,29 @@ def test_a_bad_row_is_named_with_its_file_and_line(
     with pytest.raises(RequestError, match=sentence) as refusal:
         load(path, addition)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_role_that_the_chat_template_names_is_known(addition: Any) -> None:
+    codec = addition.unwrapped.codec
+    chat = [{"role": "ipython", "content": "1+1="}]
+    with pytest.raises(ValueError, match="must be one of"):
+        codec.check_messages(chat)
+    text = "{% if message.role == 'ipython' %}{{ message.content }}{% endif %}"
+    dataclasses.replace(codec, template_text=text).check_messages(chat)
+
+
+def test_pairs_without_a_difference_are_told(tmp_path: Path, addition: Any) -> None:
+    pair = {"prompt": "1+1=", "chosen": "2", "rejected": "11"}
+    same, path = pair | {"rejected": "2"}, tmp_path / "rows.jsonl"
+    assert load(lines(path, pair, pair), addition).notes == ()
+    (note,) = load(lines(path, pair, same, pair, same), addition).notes
+    assert note == (
+        "2 of 4 pairs have the same answer as chosen and as rejected, from which no preference is"
+        f" learned; the first is {path}, line 2"
+    )
+    data = str(path)
+    run = rlbook.train("dpo", "Addition-v0", data=data, steps=2, batch_size=2, eval_every=0)
+    assert run.notes.count(note) == 1
 
 
 def test_a_form_that_is_not_known_names_the_nearest(tmp_path: Path, addition: Any) -> None:
