@@ -63,16 +63,16 @@ def recent_return(run: RunState) -> float | None:
 
 
 class Notes:
-    """A run's notes, each shown once: those known at the start, and those added during training."""
+    """A run's notes, each shown once however often it is trained: those known at the start, and
+    those added during training."""
 
     def __init__(self) -> None:
-        self.start, self.said = time.monotonic(), 0
-        self.costly = False
+        self.start, self.costly = time.monotonic(), False
 
     def take_new(self, run: RunState) -> list[str]:
         """The notes that have not been shown yet."""
-        found = list(run.notes[self.said :])
-        self.said = len(run.notes)
+        found = list(run.notes[run.notes_shown :])
+        run.notes_shown = len(run.notes)
         cost = evaluation_cost(run, time.monotonic() - self.start)
         if cost and not self.costly:
             self.costly = True

@@ -98,6 +98,7 @@ class RunState:
         self.request, self.agent, self._source = request, agent, source
         self.notes = notes
         """The adaptations of the environment to the agent, and what the run learns from."""
+        self.notes_shown = 0  # how many of them a display has shown
         self.workers = workers
         """The processes that step the environments, if this one does not."""
         self.folder: Path | None = None

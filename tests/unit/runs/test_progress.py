@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import rlbook
 from rlbook.interaction.budget import Budget
 from rlbook.runs.progress import Notes, _format_count, _Lines, done_and_total, recent_return
 
@@ -43,6 +44,7 @@ def run(budget: Budget, *, steps: int, episodes: int = 0, passes: float = 0.0) -
         unit="steps",
         episode_returns=[0.0] * episodes,
         metrics=[],
+        notes_shown=0,
     )
 
 
@@ -72,6 +74,16 @@ def test_each_note_is_shown_once() -> None:
     assert notes.take_new(some) == ["one", "two"]
     some.notes.append("three")
     assert notes.take_new(some) == ["three"] and notes.take_new(some) == []
+
+
+def test_a_run_that_is_trained_again_shows_only_new_notes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
+    run.notes += ("an old note",)
+    run.train(steps=50, quiet=False)
+    run.train(steps=50, quiet=False)
+    assert capsys.readouterr().err.count("an old note") == 1
 
 
 def test_a_log_file_gets_a_line_for_each_tenth_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
