@@ -68,7 +68,7 @@ wheel: .venv/.build  ## build the package, dist/rlbook-VERSION-py3-none-any.whl
 notebooks: .venv/.dev  ## execute every notebook and store its outputs (ten minutes)
 	@$(BIN)/python docs/notebook_outputs.py all
 
-measure: .venv/.dev  ## measure every number of the site again (about seven hours, two of them for the defaults)
+measure: .venv/.dev  ## measure every number of the site again (about eleven hours, four of them for the defaults)
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py
 
 bench: .venv/.bench  ## measure speed beside the peers

@@ -1,8 +1,8 @@
 """Measures what the default settings of the tabular algorithms come to, environment by environment,
-and those of networks on some of them and in classic control, and writes docs/defaults.json, the tables of
+and those of networks there and in classic control, and writes docs/defaults.json, the tables of
 docs/defaults.md, and what the doctor knows of them.
 
-    python docs/measure.py defaults                         all pairs: about two hours
+    python docs/measure.py defaults                         all pairs: about four hours
     python docs/measure.py defaults_FrozenLake-v1           one environment
     python docs/measure.py defaults_FrozenLake-v1_sarsa     one pair
 """
@@ -33,7 +33,8 @@ PATH = HERE / "defaults.json"
 PAGE = HERE / "defaults.md"
 SEEDS = range(10, 20)
 """Settings were chosen on the seeds from 100 on."""
-NETWORK_SEEDS = range(10, 15)
+FEWER = ((60.0, 3), (10.0, 5))
+"""Seconds of the first run, from which on so many seeds are measured."""
 SAMPLERS = ("reinforce",)
 """Policies that are judged as they sample, where the best one is random."""
 DRAWS = 100_000
@@ -46,10 +47,10 @@ LONGEST = 30.0
 """Seconds; a pair whose first run takes longer is left out: four times that for a network."""
 FEWEST = 3
 """Seeds from which on a pair is recommended."""
-FEWER = ((30.0, 1), (10.0, 3))
-"""Seconds, beyond which a network is measured with so many seeds in classic control."""
-LONG = ("td3", "world_model", "mbpo")
-"""Whose runs take minutes: what docs/results.json holds of them is taken."""
+AVERAGED = ("Pendulum-v1", "MountainCar-v0")
+"""Environments whose starts differ most: a policy's return is averaged over them."""
+LONG = ("dqn", "td3", "world_model", "mbpo")
+"""Whose runs take minutes there: what docs/results.json holds of them is taken."""
 
 LEARNERS = (
     "q_learning",
@@ -97,23 +98,18 @@ CONTROL = ENVIRONMENTS[-6:]
 """Environments for networks and linear features alone."""
 ROOMS = ("rlbook.algorithms.value.", "rlbook.algorithms.policy.")
 NETWORKS = ("dqn", "ppo", "a2c", "sac")
-WITH_NETWORKS = (
-    *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1"),
-    *("Maze-v0", "GridWorld-v0", "WindyGridWorld-v0", "TicTacToe-v0"),
-)
 
 
 def learners_of(env: str) -> tuple[str, ...]:
     """Who is measured there."""
     if env in CONTROL:
         return (*control_learners(), *MODELS)
-    further = NETWORKS if env in WITH_NETWORKS else SAMPLERS if env in SAMPLED else ()
-    return (*LEARNERS, *further)
+    return (*LEARNERS, *NETWORKS, *(SAMPLERS if env in SAMPLED else ()))
 
 
-def fewer_seeds(seconds: list[float]) -> int | None:
-    """How many seeds are enough where the first took so long; None: all of them."""
-    return next((count for least, count in FEWER if seconds and seconds[0] > least), None)
+def seed_count(seconds: float) -> int:
+    """How many seeds are measured where the first run took so long."""
+    return next((count for least, count in FEWER if seconds >= least), len(SEEDS))
 
 
 MODELS = ("world_model", "mbpo")
@@ -132,11 +128,6 @@ def control_learners() -> tuple[str, ...]:
     )
 
 
-def seeds_of(algorithm: str, env: str) -> range:
-    """The seeds that it is measured with: a network takes ten times as long as a table."""
-    return NETWORK_SEEDS if algorithm in NETWORKS or env in CONTROL else SEEDS
-
-
 def measure_defaults(wanted: list[str], machine: str) -> None:
     """Trains the pairs whose names begin as asked, and writes after each."""
     for env in ENVIRONMENTS:
@@ -149,7 +140,7 @@ def measure_defaults(wanted: list[str], machine: str) -> None:
                 continue
             print(f"{name}: {found}", file=sys.stderr, flush=True)
             known = read_defaults()
-            known.setdefault(env, {})[algorithm] = found | {"machine": machine}
+            known.setdefault(env, {})[algorithm] = {"machine": machine} | found
             PATH.write_text(
                 json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
                 encoding="utf-8",
@@ -176,9 +167,8 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     returns, seconds = [], []
     network = algorithm in NETWORKS or env in CONTROL
     longest = 4 * LONGEST if network else LONGEST
-    seeds = list(seeds_of(algorithm, env))
-    for seed in seeds:
-        if env in CONTROL and len(returns) == fewer_seeds(seconds):
+    for seed in SEEDS:
+        if seconds and len(returns) == seed_count(seconds[0]):
             break
         start = time.perf_counter()
         run = rlbook.train(algorithm, env, seed=seed)
@@ -190,7 +180,7 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
         "returns": [float(f"{value:.6g}") for value in returns],
         "seconds": float(f"{statistics.median(seconds):.2g}"),
         **facts_of(env),
-        "seeds": seeds[: len(returns)],
+        "seeds": list(SEEDS[: len(returns)]),
     }
 
 
@@ -246,7 +236,7 @@ def played_at_random(recipe: EnvRecipe) -> float:
 def preset_result(algorithm: str, env: str) -> dict[str, Any] | None:
     """What docs/results.json holds of the same command: the default settings where a preset is
     measured; None where it holds nothing, or where the starts are averaged over here."""
-    exact = env == "Pendulum-v1" and algorithm not in LONG  # whose starts differ most
+    exact = env in AVERAGED and algorithm not in LONG
     if env not in CONTROL or exact:
         return None
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))["measurements"]
@@ -258,6 +248,7 @@ def preset_result(algorithm: str, env: str) -> dict[str, Any] | None:
                 "seconds": item["seconds"],
                 **facts_of(env),
                 "seeds": item["seeds"],
+                "machine": item["machine"],
             }
     return None
 
@@ -319,7 +310,8 @@ def write_page(known: dict[str, dict[str, dict[str, Any]]]) -> None:
 def with_tables(text: str, known: dict[str, dict[str, dict[str, Any]]]) -> str:
     """The page's text with the tables made anew."""
     parts = [table_of(env, known[env]) for env in ENVIRONMENTS if env in known]
-    where = sorted({item["machine"] for items in known.values() for item in items.values()})
+    machines = [item["machine"] for items in known.values() for item in items.values()]
+    where = sorted({name for several in machines for name in several.split("; ")})
     made = f"Measured on {'; '.join(where)}."
     between = "\n\n" + "\n\n".join([*parts, made]) + "\n\n"
     return re.sub(

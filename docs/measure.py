@@ -1,13 +1,13 @@
 """Measures every number that the site states, by the commands they state beside it,
 and writes docs/results.json.
 
-    python docs/measure.py                   everything: about seven hours
+    python docs/measure.py                   everything: about eleven hours
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
     python docs/measure.py again [ppo_maze]  whether the first seed of each still gives the published number, to the bit on the
                                              processor that is named there; an hour, writes nothing
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
     python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
-    python docs/measure.py defaults          what default settings come to, into docs/defaults.md: two of the hours
+    python docs/measure.py defaults          what default settings come to, into docs/defaults.md: four of the hours
     python docs/measure.py -                 nothing: only write what follows from the results that there are
 
 The table of docs/results.md, and what presets are expected to come to (the YAML files beside the algorithms),
