@@ -40,11 +40,11 @@ PART_TWO = [
     "policy-gradient",
     "trust-regions",
     "pixels",
-    "hidden-states",
     "maximum-entropy",
     "imitation",
     "offline",
     "learned-models",
+    "hidden-states",
 ]
 PART_THREE = [
     "tokens",
