@@ -519,6 +519,18 @@ def test_the_page_of_results_shows_what_was_measured():
     assert measure.with_results(text, results.read()) == text
 
 
+def test_in_one_of_eight_rows_stable_baselines3_is_further_away_than_the_interval():
+    text = (DOCS / "results.md").read_text()
+    rows = re.findall(r"rlbook train (\w+ \S+)`.*? \| ([\d.]+) ± ([\d.]+) .*\| SB3: ([\d.]+)", text)
+    further = {
+        command: float(mean) > float(theirs)
+        for command, mean, half, theirs in rows
+        if abs(float(mean) - float(theirs)) > float(half)
+    }
+    assert len(rows) == 8 and further == {"td3 HalfCheetah-v5": True}
+    assert "In seven of these eight rows" in text
+
+
 def readme_example() -> str:
     return (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
 
