@@ -79,10 +79,10 @@ def can_end(
 
     Returns:
         [S] bool, the states that can come to an end by allowed actions, and [S] int, an action in
-        each of them that brings it nearer.
+        each of them that brings it nearer; in a goal, and where there is none, the first allowed.
     """
     ends = np.zeros(model.num_states, dtype=bool) if goal is None else goal.copy()
-    action = np.zeros(model.num_states, dtype=np.int64)
+    action = allowed.argmax(axis=1)
     opens = allowed & ((model.ends > 0) | may_enter(model, ends))
     while True:
         new = opens.any(axis=1) & ~ends

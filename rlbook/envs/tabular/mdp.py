@@ -375,7 +375,10 @@ class TabularMDP:
     def _successors(self, states: np.ndarray, rows: sparse.csr_array) -> np.ndarray:
         """The possible successors of `states` [S] bool after one step, [S] bool; `rows` is [S·A,
         S], row `s * A + a`."""
-        chosen = rows[np.flatnonzero(np.repeat(states, self.num_actions))]
+        taken = np.repeat(states, self.num_actions)
+        if self.feasible is not None:
+            taken &= self.feasible.ravel()
+        chosen = rows[np.flatnonzero(taken)]
         successors = np.zeros(self.num_states, dtype=bool)
         successors[chosen.indices[chosen.data > 0]] = True
         return successors

@@ -91,6 +91,26 @@ def test_where_episodes_end_the_impossible_way_out_is_not_taken(gamma: float) ->
     assert model.expected_steps(np.array([1, 0, 0])).tolist() == near([2.0, 1.0, 0.0], terms=3)
 
 
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_state_to_rest_in_may_lack_its_first_action(planner: str) -> None:
+    """State 0 can stay, unpaid, but only by action 1; the way into it costs 2."""
+    transitions = np.zeros((2, 2, 2))
+    transitions[0, :, 0] = transitions[1, :, 0] = 1.0
+    model = TabularMDP.from_arrays(transitions, [[-np.inf, 0.0], [-2.0, -3.0]])
+    agent: Any = agent_class(planner).solve(model, gamma=1.0)  # type: ignore[attr-defined]
+    assert agent.values().tolist() == within([0.0, -2.0])
+    assert agent.greedy_policy().tolist() == [1, 0]
+
+
+def test_what_only_a_forbidden_action_leads_to_is_not_reachable() -> None:
+    transitions = np.zeros((3, 2, 3))
+    transitions[0, 0, 0] = transitions[0, 1, 1] = transitions[1, :, 2] = transitions[2, :, 2] = 1.0
+    model = TabularMDP.from_arrays(transitions, np.zeros((3, 2)), initial=[1.0, 0.0, 0.0])
+    allowed = np.array([[True, False], [True, True], [True, True]])
+    assert model.reachable().tolist() == [True, True, True]
+    assert model.with_actions(allowed).reachable().tolist() == [True, False, False]
+
+
 def test_acting_at_random_is_acting_at_random_among_what_can_be_done() -> None:
     model = growth()
     policy = PolicyEvaluation.solve(model, gamma=BETA, method="linear").policy(model)
