@@ -7,6 +7,7 @@ environment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,6 +36,13 @@ from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
+
+
+def own_copy(obs: Any) -> Any:
+    """A copy of an observation whose arrays the environment may overwrite in its next step."""
+    if isinstance(obs, np.ndarray):
+        return obs.copy()
+    return deepcopy(obs) if isinstance(obs, dict | tuple | list) else obs
 
 
 class SingleInteraction:
@@ -99,11 +107,12 @@ class SingleInteraction:
         lies outside its space."""
         obs, mask = self.obs, self.action_mask
         self.steps += 1
-        self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
+        seen, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
         try:
             reward = finite_number(reward)
             paid = finite_number(info[UNCLIPPED]) if UNCLIPPED in info else reward
-            self._check(self.obs)
+            self._check(seen)
+            self.obs = own_copy(seen)
             if mask is not None or ACTION_MASK in info:
                 self.action_mask = self._masks.read_mask(info, mask, done=terminated or truncated)
         except (BadAnswer, FloatingPointError) as error:
@@ -139,9 +148,10 @@ class SingleInteraction:
 
     def _reset(self) -> None:
         for seed in self._seeds:
-            self.obs, info = guarded_reset(self.env, self.steps, seed=seed)
+            seen, info = guarded_reset(self.env, self.steps, seed=seed)
             try:
-                self._check(self.obs)
+                self._check(seen)
+                self.obs = own_copy(seen)
                 self.action_mask = self._masks.read_mask(info, self.action_mask)
             except (BadAnswer, FloatingPointError) as error:
                 raise failure(error, self.steps) from None

@@ -171,6 +171,33 @@ def test_one_environment_does_the_same() -> None:
         assert following.obs == step.next_obs + (10 if over else 0)
 
 
+class Overwriting(Counter):
+    """Shows the same array at every step, and writes the new count into it."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,), np.float64)
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.shown, self.inside = np.zeros(1), inside
+        if inside:
+            self.observation_space = spaces.Dict({"count": self.observation_space})
+
+    def _shown(self) -> Any:
+        self.shown[:] = self.count
+        return {"count": self.shown} if self.inside else self.shown
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_environment_may_overwrite_the_array_that_it_has_shown(inside: bool) -> None:
+    agent = Witness()
+    interaction = SingleInteraction(Overwriting(inside=inside), np.random.default_rng(0))
+    for _ in loop(agent, interaction, Budget(50, None)):
+        pass
+    for step in agent.steps:
+        before, after = ((x["count"] if inside else x) for x in (step.obs, step.next_obs))
+        assert after == before + 1 == step.reward
+
+
 def test_episodes_are_told_with_their_return_and_length() -> None:
     interaction = SingleInteraction(Counter(), np.random.default_rng(0))
     for _ in loop(Witness(), interaction, Budget(None, 2)):

@@ -125,9 +125,7 @@ def discriminator_update(
         share = torch.from_numpy(rng.random(size, dtype=np.float32))
         batch = DiscriminatorBatch(expert(size), policy[ours], share.to(policy.device))
         metrics.append(gradient_step(judge, step_loss, batch))
-    means = mean_metrics(metrics)
-    del means["grad_norm"]
-    return means
+    return {name: mean for name, mean in mean_metrics(metrics).items() if name != "grad_norm"}
 
 
 def gail_discriminator_loss(
@@ -166,7 +164,10 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
-    refused = {"recurrent": "D compares single steps, which do not contain a memory's state"}
+    refused = {
+        "recurrent": "D compares single steps, which do not contain a memory's state",
+        "kl_coef": "the expert takes the place of a reference policy",
+    }
     # reward computed from D: f, -log(1 - D) or log D; each has its own bias, see the docstring
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout

@@ -76,8 +76,10 @@ class RecurrentOptions(PolicyOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, why in self.refused.items():
-            if (value := getattr(self, name)) is not None:
-                raise ValueError(f"{name} must be none, got {value!r}: {why}")
+            value, default = getattr(self, name), getattr(type(self), name)
+            if value != default:
+                wanted = "none" if default is None else default
+                raise ValueError(f"{name} must be {wanted}, got {value!r}: {why}")
         for name in ("sequence_length", "post_hidden_sizes"):
             if self.recurrent is None and (value := getattr(self, name)):
                 raise ValueError(

@@ -260,3 +260,8 @@ def test_it_is_enough_from_every_seed(seed: int) -> None:
 def test_a_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="recurrent must be none, got 'lstm': D compares"):
         GAIL.Config(recurrent="lstm")
+
+
+def test_a_reference_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"kl_coef must be 0\.0, got 0\.1: the expert takes"):
+        GAIL.Config(kl_coef=0.1)
