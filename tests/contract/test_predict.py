@@ -116,6 +116,32 @@ def test_exploring_goes_on_from_call_to_call() -> None:
     assert {*seen} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    "algorithm", ["sarsa", "n_step_sarsa", "sarsa_lambda", "semi_gradient_sarsa"]
+)
+def test_exploring_does_not_take_the_action_that_waits_in_training(algorithm: str) -> None:
+    agent: Any = rlbook.train(algorithm, "Maze-v0", steps=5, eval_every=0, epsilon=1.0).agent
+    waiting = agent.pending if hasattr(agent, "pending") else int(agent.memory.pending[0])
+    assert waiting >= 0
+    assert {agent.predict(11, explore=True) for _ in range(60)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "td_prediction"])
+def test_exploring_with_a_mask_does_not_write_it_into_the_table(algorithm: str) -> None:
+    agent = rlbook.train(algorithm, "Maze-v0", steps=50, eval_every=0).agent
+    before = content(agent.state_dict())
+    for allowed in range(4):
+        assert agent.predict(11, explore=True, action_mask=np.arange(4) == allowed) == allowed
+    assert content(agent.state_dict()) == before
+
+
+def test_a_search_in_a_world_model_explores_any_number_of_episodes() -> None:
+    small = {"candidates": 4, "elites": 2, "iterations": 1, "horizon": 2, "gradient_steps": 1}
+    run = rlbook.train("world_model", "CartPole-v1", steps=20, learning_starts=10, **small)
+    assert len(run.evaluate(episodes=3, explore=True).returns) == 3
+    assert run.agent.predict(np.zeros((5, 4), np.float32), explore=True).shape == (5,)
+
+
 def test_one_observation_and_a_batch_are_told_apart_by_the_space() -> None:
     for algorithm in ("ppo", "dqn", "q_learning"):
         run = trained(algorithm, "FrozenLake-v1")

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Self
 
 import numpy as np
 import torch
@@ -164,8 +165,7 @@ class WorldModelAgent(Agent):
         self.replay = ReplayBuffer(config.buffer_size, width, self.device)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
-        self.steps = 0
-        self.unseen = 0
+        self.steps = self.unseen = 0
         self.begin()
 
     def begin(self) -> None:
@@ -186,10 +186,18 @@ class WorldModelAgent(Agent):
             return self.plans.first_action(plan_in_model(self.model, obs, plans, self.config, rng))
         if self.steps < self.config.learning_starts:
             return self.plans.random_action(len(obs), self.exploration, action_mask)
+        if len(obs) != len(self.plan_left):  # an evaluation may play other numbers of episodes
+            self.plan_left = self.plans.center(len(obs))
         plans = self.plans.plans_around(self.plan_left, action_mask)
         plans = plan_in_model(self.model, obs, plans, self.config, self.exploration)
         self.plan_left = self.plans.next_centre(plans)
         return self.plans.first_action(plans)
+
+    def _exploring_copy(self) -> Self:
+        """Without the plan that was made for the states in training."""
+        twin = super()._exploring_copy()
+        twin.begin()
+        return twin
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)

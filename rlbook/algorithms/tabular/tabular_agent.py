@@ -13,11 +13,12 @@ loop (see `simulation`).
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -90,10 +91,8 @@ class TableAgent(Agent):
         """The initial tables."""
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
-        """The `TabularMDP` to draw training episodes from, given the environment's own.
-
-        None: the environment is stepped instead.
-        """
+        """The `TabularMDP` to draw training episodes from, given the environment's own; None: the
+        environment is stepped instead."""
         return model
 
     def step_tables(self) -> Sequence[StepTables]:
@@ -135,6 +134,11 @@ class TableAgent(Agent):
         self.memory.clock[0] = self.progress
         choose, _ = self.functions()
         return int(choose(self.memory, self.settings, self.rng, observation))
+
+    def _exploring_copy(self) -> Self:
+        """With tables of its own, since acting writes masks into them."""
+        twin = super()._exploring_copy()
+        return copy.deepcopy(twin, {id(twin.rng): twin.rng})
 
     def learn(self, step: Step) -> Metrics:
         if is_mask_of_state(step.next_action_mask, step.terminated, step.truncated):
@@ -224,10 +228,8 @@ class TableAgent(Agent):
         }
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        """Raises ValueError where the saved tables contradict each other.
-
-        An update could otherwise read outside them.
-        """
+        """Raises ValueError where the saved tables contradict each other; an update could otherwise
+        read outside them."""
         for names, used, most in self.step_tables():
             wanted = min(int(tables[used][0]), most)
             for name in names:

@@ -23,7 +23,7 @@ is inside the trace.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 import gymnasium
 import numpy as np
@@ -94,6 +94,12 @@ class SemiGradientSarsa(SemiGradientAgent):
     def begin(self) -> None:
         super().begin()
         self.pending = NONE
+
+    def _exploring_copy(self) -> Self:
+        """Without the action that was chosen for the state in training."""
+        twin = super()._exploring_copy()
+        twin.pending = NONE
+        return twin
 
     def act(
         self,
