@@ -232,7 +232,8 @@ class SequenceReplay(ReplayBuffer):
             torch.nn.functional.pad(field, (0, self.n_step - 1)).unfold(1, self.n_step, 1)
             for field in (reward, mask.to(self.device))
         ]  # [B, L, n] each
-        earned, counted = (window.flatten(0, 1) for window in windows)
+        # copies: windows overlap, and those of a single sequence would in memory, too
+        earned, counted = (window.flatten(0, 1).clone() for window in windows)
         counted[:, 0] = True  # of a masked step, too, which is of no influence
         total, discount = (
             found.unflatten(0, reward.shape) for found in n_step_reward(earned, counted, self.gamma)

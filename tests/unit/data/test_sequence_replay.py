@@ -164,6 +164,18 @@ def single(batch: SequenceMinibatch, number: int) -> SequenceMinibatch:
     return SequenceMinibatch(**parts)
 
 
+def test_a_sequence_drawn_alone_is_what_it_is_among_others() -> None:
+    """A minibatch of one sequence, of which fewer than n steps count, sums no reward beyond them."""
+    replay, played = replay_of(n_step=3), Played(2)
+    played.into(replay, 30)
+    places = replay.sequence_starts()
+    assert len(places) > 10
+    for place in places:
+        one = single(replay.sequences_at(np.array([place]), no_values), 0)
+        env = int(one.sequences.obs[replay.burn_in, 0] // 1000)
+        check_sequence(replay, played.rows[env], one, 3)
+
+
 def test_the_steps_that_count_weigh_alike_in_all_and_in_parts() -> None:
     replay, played = replay_of(), Played(2)
     played.into(replay, 30)
