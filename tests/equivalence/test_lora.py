@@ -283,7 +283,8 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(
     """The reference: the same tensors, nothing to save, and what it says does not move while the
     adapter is trained."""
     plain, (tokens, length) = LanguageModelPolicy(lively_llama()), texts()
-    policy = LanguageModelPolicy(adapted(lively_llama(), {"r": 2, "use_dora": True}))
+    new = add_adapter(lively_llama(), {"r": 2, "use_dora": True}, np.random.default_rng(0))
+    policy = LanguageModelPolicy(new)
     reference, optimizer, batch = (
         policy.reference(),
         FlatAdam([Group([policy])], 0.05),
@@ -313,6 +314,26 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(
         assert torch.equal(policy.model(input_ids=IDS).logits, lively_llama()(input_ids=IDS).logits)
     layer = next(layer for _, layer in lora_layers(policy.model))
     assert isinstance(layer, LoraLinear) and layer.enabled
+
+
+@pytest.mark.parametrize("book", [True, False], ids=["ours", "peft's"])
+def test_the_reference_of_an_adapter_that_has_learned_is_the_policy_with_it(
+    book: bool, lively_llama: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As after a start from a run with an adapter: DPO's loss begins at ln 2. What is not trained
+    is not copied."""
+    model = adapted(lively_llama(), {"r": 2})
+    save_adapter(model, tmp_path, None)
+    policy = LanguageModelPolicy(model if book else theirs(lively_llama(), tmp_path))
+    reference, batch = policy.reference(), batch_of(np.full((6, 3), 4))
+    before = policy.evaluate(batch)[0].detach()
+    frozen = {name for name, weight in policy.named_parameters() if not weight.requires_grad}
+    ours, copied = (dict(one.named_parameters()) for one in (policy, reference))
+    assert frozen and all((copied[name] is ours[name]) == (name in frozen) for name in ours)
+    for _ in range(2):
+        assert torch.equal(reference.evaluate(batch)[0], before)
+        FlatAdam([Group([policy])], 0.05).step(policy.evaluate(batch)[0].mean())
+        assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
 
 
 def test_an_adapter_of_a_bfloat16_model_is_float32_as_peft_s(

@@ -294,6 +294,15 @@ def trains_adapters_alone(model: nn.Module) -> bool:
         )
 
 
+@torch.no_grad()
+def adapters_change_nothing(model: Any) -> bool:
+    """Whether the model computes the same with its adapters as without them, as with new ones."""
+    tokens = torch.arange(min(4, model.get_input_embeddings().num_embeddings), device=model.device)
+    found = model(input_ids=tokens[None], use_cache=False).logits
+    with disable_adapters(model):
+        return torch.equal(found, model(input_ids=tokens[None], use_cache=False).logits)
+
+
 def is_peft(model: nn.Module) -> bool:
     """Whether the model is a `PeftModel`."""
     return hasattr(model, "disable_adapter") and hasattr(model, "peft_config")

@@ -18,6 +18,7 @@ from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import (
     DecoderWithoutAdapters,
+    adapters_change_nothing,
     disable_adapters,
     trains_adapters_alone,
 )
@@ -25,7 +26,7 @@ from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.packing import check_packable, pack, packed_logits
 from rlbook.networks.data_parallel import map_rows
 from rlbook.networks.distributions import Categorical, sample_logits
-from rlbook.networks.policy import Policy, Unit, to_full_precision
+from rlbook.networks.policy import Policy, Unit, frozen_parameters, to_full_precision
 from rlbook.networks.reward_network import members_of
 
 NO_MASKS = "a language model ignores action masks, but the environment shows one"
@@ -198,18 +199,24 @@ class LanguageModelPolicy(Policy):
             ) from None
 
     def reference(self) -> LanguageModelPolicy:
-        """The reference policy of a KL penalty, without a critic.
+        """The reference policy of a KL penalty: the policy as it is now, without a critic.
 
-        Where peft's adapters are all that is trained, it is the model without them, on the same
-        weights; else a copy of the weights.
+        Where new adapters are all that is trained, it is the model without them, on the same
+        weights; else, as with adapters that have learned before, a copy of the trained weights.
         """
-        return (
-            PolicyWithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
-        )
+        if trains_adapters_alone(self.model) and adapters_change_nothing(self.model):
+            return PolicyWithoutAdapters(self)
+        return self._copy({id(part): part for part in frozen_parameters(self.model).values()})
 
     def frozen_copy(self) -> LanguageModelPolicy:
         """A frozen copy of the policy, without the critic."""
-        reference = LanguageModelPolicy(copy.deepcopy(self.model), temperature=self.temperature)
+        return self._copy({})
+
+    def _copy(self, shared: dict[int, Any]) -> LanguageModelPolicy:
+        """A frozen copy without the critic, which has the tensors of `shared` (id → tensor) in
+        common with the policy."""
+        model = copy.deepcopy(self.model, shared)
+        reference = LanguageModelPolicy(model, temperature=self.temperature)
         reference.requires_grad_(False)
         return reference
 
