@@ -74,7 +74,7 @@ def _model_of_run(
     """The policy that a run has trained, with the tokenizer, the system text and the shots of its
     environment."""
     from rlbook.llm.models.adapters import is_peft
-    from rlbook.llm.models.export import language_model_of
+    from rlbook.llm.models.export import language_model_of, merge_peft
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.lora import merge_lora
 
@@ -86,7 +86,7 @@ def _model_of_run(
             " policy of a language model trained on a token environment can be served"
         )
     model: Any = policy.model
-    model = model.merge_and_unload() if is_peft(model) else model
+    model = merge_peft(model) if is_peft(model) else model
     merge_lora(model)
     codec = env.codec
     own = codec.context or getattr(model.config, "max_position_embeddings", None) or codec.limit

@@ -21,7 +21,7 @@ from rlbook.cli import main as cli
 from rlbook.llm.judging import judge_model
 from rlbook.llm.rewards import Completion, Rewards
 from rlbook.llm.tokenizers.chat_codec import chat_codec
-from rlbook.llm.tokenizers.tokenizer import folder_codec
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer, folder_codec
 
 SUMS: dict[str, Any] = {"template": "{prompt}", "scale": [0, 200], "max_tokens": 8}
 """The model that adds is a judge that rates a prompt by its sum."""
@@ -153,7 +153,8 @@ def test_a_prompt_that_leaves_no_room_for_the_judges_answer_is_not_judged(folder
 
 def test_a_group_is_compared_with_itself(server: RunningServer) -> None:
     """The judge likes long texts: of three texts to a prompt the longest wins both comparisons, and
-    the shortest none. A text alone has nobody to be compared with."""
+    the shortest none. A text alone, here to a chat that ends as the prompt of the others does, has
+    nobody to be compared with."""
 
     class Longest(Failing):
         def do_POST(self) -> None:
@@ -169,7 +170,8 @@ def test_a_group_is_compared_with_itself(server: RunningServer) -> None:
         thread = threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{running.server_address[1]}/v1"
-        rows = [wrote("?", "aaa"), wrote("?", "a"), wrote("?", "aa"), wrote("!", "a")]
+        rows = [wrote("?", "aaa"), wrote("?", "a"), wrote("?", "aa"), wrote("?", "a")]
+        rows[3].messages = [{"role": "user", "content": part} for part in ("!", "?")]
         total, named = Rewards({"judge": {"server": url, **told}})(rows)
         running.shutdown()
         thread.join()
@@ -245,6 +247,37 @@ def test_a_rubric_asks_the_judge_about_what_only_it_can_see() -> None:
         total, named = Rewards(asked)([wrote("?", "Please do.")])
     assert sorted(seen) == ["It is polite. Please do.", "It is rude. Please do."]
     assert total.tolist() == [(1 + 2 - 1) / 3] and named["reward/rubric/rude"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("padding", ["<pad>", "<eos>", None])
+def test_a_reward_model_scores_texts_side_by_side_as_each_alone(
+    padding: str | None, tmp_path: Path
+) -> None:
+    """With a padding token, with one that ends texts too, as most reward models have it, and
+    without one, when transformers reads one text at a time."""
+    import torch
+    from closeness import near, widths
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    tokenizer = character_tokenizer()
+    tokenizer.pad_token = padding
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    ids = {"pad_token_id": tokenizer.pad_token_id, "bos_token_id": 1, "eos_token_id": 2}
+    config = LlamaConfig(**sizes, **ids, vocab_size=26, num_attention_heads=2, num_labels=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    texts = [("46", True), ("4", True), ("464", False)]
+    rows = [Completion("12+34=", "46", text, ended) for text, ended in texts]
+    expected = []
+    for text, ended in texts:
+        read = tokenizer(f"12+34={text}").input_ids + [2] * ended
+        with torch.no_grad():
+            expected.append(model(input_ids=torch.tensor([read])).logits.item())
+    total, _ = Rewards({"reward_model": {"folder": str(tmp_path)}})(rows)
+    assert total == near(expected, dtype="float32", terms=widths(model), size=1.0)
 
 
 @pytest.mark.thorough

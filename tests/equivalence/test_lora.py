@@ -29,8 +29,10 @@ from rlbook.llm.models.adapters import (
     disable_adapters,
     save_adapter,
 )
+from rlbook.llm.models.export import merged_model
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import Dropout, LoraLinear, lora_layers, merge_lora
+from rlbook.llm.models.sources import folder_model
 from rlbook.networks.optimizer import Group
 
 IDS = torch.tensor([[1, 5, 7, 3, 8, 9], [1, 6, 6, 4, 2, 11]])
@@ -314,6 +316,25 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(
         assert torch.equal(policy.model(input_ids=IDS).logits, lively_llama()(input_ids=IDS).logits)
     layer = next(layer for _, layer in lora_layers(policy.model))
     assert isinstance(layer, LoraLinear) and layer.enabled
+
+
+def test_merged_peft_s_output_layer_leaves_the_embedding_that_it_shared(
+    gpt2_folder: Path, tmp_path: Path
+) -> None:
+    """peft adds to the weights in place, which are GPT-2's embedding too."""
+    pytest.importorskip("peft", reason="peft is in the extra [lora]")
+    asked = {"r": 2, "target_modules": ["c_attn", "lm_head"]}
+    with quiet():
+        model = add_adapter(folder_model(gpt2_folder), asked, np.random.default_rng(0))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in (one for one in model.parameters() if one.requires_grad):
+            weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.2)
+        expected = model(input_ids=IDS).logits
+        merged = merged_model(model)
+        assert_near(merged(input_ids=IDS).logits, expected, terms=widths(merged))
+        merged.save_pretrained(tmp_path)
+        assert_near(folder_model(tmp_path)(input_ids=IDS).logits, expected, terms=widths(merged))
 
 
 @pytest.mark.parametrize("book", [True, False], ids=["ours", "peft's"])

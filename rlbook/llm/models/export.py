@@ -80,7 +80,7 @@ def export_language_model(
         tokenizer.save_pretrained(folder)
         return facts
     else:
-        written = model.merge_and_unload() if is_peft(model) else model
+        written = merge_peft(model) if is_peft(model) else model
         merge_lora(written)
         facts = {"kind": "model"}
     _write(written, tokenizer, env, folder, shard_size)
@@ -160,13 +160,22 @@ def merged_model(model: LanguageModel) -> Any:
     """The model with its adapter merged in; a copy if it has an adapter, otherwise the model
     itself."""
     if is_peft(model):
-        adapted: Any = copy.deepcopy(model)
-        return adapted.merge_and_unload()
+        return merge_peft(copy.deepcopy(model))
     if not any(lora_layers(model)):
         return model
     merged = copy.deepcopy(model)
     merge_lora(merged)
     return merged
+
+
+def merge_peft(model: Any) -> Any:
+    """The model with peft's adapter merged in, in place. An output layer with an adapter gets
+    weights of its own: peft adds to those that it may share with the embedding."""
+    layer = getattr(model.get_output_embeddings(), "base_layer", None)
+    if layer is not None and layer.weight is model.get_input_embeddings().weight:
+        layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
+        model.get_base_model().config.tie_word_embeddings = False
+    return model.merge_and_unload()
 
 
 def write_weights(model: LanguageModel, folder: str) -> None:

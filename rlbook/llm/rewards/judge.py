@@ -149,7 +149,7 @@ def _pairs_of_groups(
     """Each completion with the next ones to the same prompt, in a circle; a pair once."""
     groups: dict[str, list[int]] = {}
     for place, one in enumerate(completions):
-        groups.setdefault(one.prompt, []).append(place)
+        groups.setdefault(_fields(one)["prompt"], []).append(place)  # all of a chat
     for places in groups.values():
         pairs = {
             frozenset((place, places[(number + step) % len(places)]))

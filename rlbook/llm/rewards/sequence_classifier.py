@@ -39,9 +39,12 @@ def reward_model(completions: Sequence[Completion], *, folder: str) -> list[floa
     rows = [_encode(codec, one) for one in completions]
     scores: list[float | None] = [None] * len(rows)
     there = [place for place, ids in enumerate(rows) if ids]
-    for start in range(0, len(there), ROWS):
-        places = there[start : start + ROWS]
-        ids, mask = pad([rows[place] or [] for place in places], codec.pad)
+    # transformers reads the score before the first of these; without one, of one text at a time
+    fill = model.config.get_text_config().pad_token_id
+    count = 1 if fill is None or fill < 0 else ROWS
+    for start in range(0, len(there), count):
+        places = there[start : start + count]
+        ids, mask = pad([rows[place] or [] for place in places], fill or 0)
         with torch.inference_mode():
             found = model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
         for place, score in zip(places, found.logits[:, 0].float().tolist(), strict=True):

@@ -71,7 +71,7 @@ def trl_reward(
         rows = [{"answer": completion.answer, **completion.columns} for completion in completions]
         told: dict[str, Any] = {
             name: [row.get(name) for row in rows]
-            for name in rows[0]
+            for name in dict.fromkeys(name for row in rows for name in row)
             if name not in ("prompt", "completion")
         }
         told |= {name: told[here] for name, here in (columns or {}).items() if here in told}

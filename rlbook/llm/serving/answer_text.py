@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.decoders import DecodeStream
+
+
+def _new_stream() -> DecodeStream:
+    from tokenizers.decoders import DecodeStream
+
+    return DecodeStream(skip_special_tokens=True)
 
 
 class AnswerText:
@@ -22,28 +29,34 @@ class AnswerText:
     """
 
     def __init__(self, backend: Tokenizer, stop: Sequence[str] = ()) -> None:
-        from tokenizers.decoders import DecodeStream
-
         self.backend, self.stop = backend, tuple(stop)
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._ids: list[int] = []
+        self._stream, self._pending = _new_stream(), list[int]()  # tokens that have no text yet
         self.text, self._released = "", 0
         self.is_stopped = False
         """Whether a stop text has been found; `text` ends before it."""
 
     def add(self, token: int) -> str:
         """Adds a token. Returns the text that has become final."""
-        self._ids.append(token)
-        self._extend(self._stream.step(self.backend, token) or "")
+        self._extend(self._decode(token))
         return self._release(len(self.text) - self._num_withheld())
 
     def finish(self) -> str:
         """The remaining text, when no token follows."""
-        if not self.is_stopped:
-            whole = self.backend.decode(self._ids, skip_special_tokens=True)
-            if whole.startswith(self.text):
-                self._extend(whole[len(self.text) :])
+        if not self.is_stopped and self._pending:
+            self._extend(self.backend.decode(self._pending, skip_special_tokens=True))
         return self._release(len(self.text))
+
+    def _decode(self, token: int) -> str:
+        """The text that a token completes."""
+        self._pending.append(token)
+        try:
+            text = self._stream.step(self.backend, token)
+        except Exception:  # bytes that are no character have changed what was before them
+            self._stream = _new_stream()
+            text = "".join(self._stream.step(self.backend, one) or "" for one in self._pending)
+        if text:
+            self._pending = []
+        return text or ""
 
     def _extend(self, more: str) -> None:
         longest = max(map(len, self.stop), default=1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -239,7 +239,7 @@ class Engine:
             try:
                 pieces += self._score_prompts(new)
                 logits = self._read(batch, logits, [one for one in new if one.finish is None])
-                pieces += self._sample(logits) if self._running else []
+                pieces += self._sample(logits) if self._running else ()
                 ended = [row for row, one in enumerate(self._running) if one.finish is not None]
                 logits = self._remove(batch, logits, ended)
                 if self._running:
@@ -342,8 +342,9 @@ class Engine:
         return [(one, Piece(said, finish="error")) for one in lost]
 
     @torch.inference_mode()
-    def _sample(self, logits: Tensor) -> list[tuple[GeneratedSequence, Piece]]:
-        """One token for each sequence, from logits [N, V]."""
+    def _sample(self, logits: Tensor) -> Iterator[tuple[GeneratedSequence, Piece]]:
+        """One token for each sequence, from logits [N, V]; what was yielded before an error
+        counts."""
         logits = to_full_precision(logits.cpu())
         strange = set((~logits.isfinite().all(-1)).nonzero()[:, 0].tolist())
         if strange:
@@ -351,7 +352,6 @@ class Engine:
         alike: dict[Sampling, list[int]] = {}
         for row, one in enumerate(self._running):
             alike.setdefault(one.request.sampling, []).append(row)
-        pieces = []
         for sampling, rows in alike.items():
             scores = self._scores(logits, sampling, rows)
             if sampling.temperature == 0.0:
@@ -364,11 +364,10 @@ class Engine:
                 if row in strange:
                     one.finish = "error"
                     said = "the model's logits are not finite numbers"
-                    pieces.append((one, Piece(said, finish="error")))
+                    yield one, Piece(said, finish="error")
                     continue
                 top = _top_tokens(scores[place], one.request.top)
-                pieces.append((one, self._extend(one, int(tokens[place]), log_probs[place], top)))
-        return pieces
+                yield one, self._extend(one, int(tokens[place]), log_probs[place], top)
 
     def _scores(self, logits: Tensor, sampling: Sampling, rows: list[int]) -> np.ndarray:
         """Modified logits of rows with the same sampling settings, [n, V]."""

@@ -201,6 +201,18 @@ def test_an_error_in_a_step_is_told_and_the_next_request_is_answered(
         assert ask(engine, Answer("12+34="))[0].finish == "stop"
 
 
+def test_an_answer_that_ended_before_an_error_in_the_same_step_is_delivered(model: Any) -> None:
+    with started(model) as engine:
+        first, second = (Answer("1+1=", max_new_tokens=1, ends=frozenset()) for _ in range(2))
+        second.sequence.text.add = _raise  # type: ignore[method-assign]
+        ask(engine, first, second)
+    assert (first.finish, second.finish) == ("length", "error")
+
+
+def _raise(token: int) -> str:
+    raise RuntimeError(f"token {token}")
+
+
 def test_a_task_runs_between_answers_and_its_error_is_handed_on(model: Any) -> None:
     with started(model, max_batch=2) as engine:
         lengths = 100, 300, 300  # a place is free before the task runs, and the third waits for it
@@ -349,6 +361,21 @@ def test_half_a_character_waits_for_the_rest(byte_level: Any) -> None:
     assert pieces == ["n", "", "é", " ", "", "", "", "💡", "!", ""]
     cut = pieces_of(AnswerText(byte_level), ids[:6])
     assert "".join(cut) == byte_level.decode(ids[:6]) == "né \N{REPLACEMENT CHARACTER}"
+
+
+def test_bytes_that_are_no_character_do_not_end_an_answer() -> None:
+    """A decoder of Llama's kind joins neighbouring bytes, so that one too many changes the text
+    before it, which `DecodeStream` refuses."""
+    ids = {"<unk>": 0, "a": 1, "▁b": 2} | {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
+    backend = Tokenizer(models.BPE(ids, [], byte_fallback=True, unk_token="<unk>"))
+    backend.decoder = decoders.Sequence(  # type: ignore[assignment]
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    euro, half = [3 + byte for byte in "€".encode()], 3 + "€".encode()[0]
+    assert backend.decode([*euro, half]) == 4 * "\N{REPLACEMENT CHARACTER}"
+    pieces = pieces_of(AnswerText(backend), [1, *euro, half, 2, 1])
+    assert pieces == ["a", "", "", "€", "", "\N{REPLACEMENT CHARACTER} b", "a", ""]
+    assert pieces_of(AnswerText(backend), [*euro, half])[-1] == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_special_tokens_are_no_part_of_a_text(byte_level: Any) -> None:

@@ -47,7 +47,7 @@ def test_a_trl_reward_gets_prompts_completions_ids_and_columns(module: types.Mod
         return [1.0, None, math.nan]
 
     module.score = score  # type: ignore[attr-defined]
-    three = [wrote("46", level=1), wrote("", level=2), wrote("4", level=3)]
+    three = [wrote("46", level=1), wrote("", level=2, hint="add"), wrote("4", level=3)]
     total, named = rewards({"trl:theirs:score": 2.0, "exact": 1.0})(three)
     assert (
         seen["prompts"] == ["11+35="] * 3
@@ -56,6 +56,7 @@ def test_a_trl_reward_gets_prompts_completions_ids_and_columns(module: types.Mod
     )
     assert (
         seen["level"] == [1, 2, 3]
+        and seen["hint"] == [None, "add", None]  # a column that the first row lacks
         and seen["answer"] == ["46"] * 3
         and seen["trainer_state"] is None
     )
