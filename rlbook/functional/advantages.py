@@ -123,7 +123,8 @@ def group_advantage(
 
     A_i = (r_i - b_i) / (std(r) + ε)   within each group,   b_i = mean(r), or the mean of the others
 
-    A group whose rewards are all equal gets exactly 0. These two baselines differ by a factor only:
+    A group whose rewards are all equal gets exactly 0 with a baseline of its own; with another one
+    it would be divided by ε. These two baselines differ by a factor only:
 
     r_i - mean of r_j over j ≠ i  =  G / (G - 1) · (r_i - mean(r))
 

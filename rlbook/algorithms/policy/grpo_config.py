@@ -139,6 +139,13 @@ class GRPOConfig(
                     f"{name} must be 'batch' where credit is 'reward-to-go', got "
                     f"{getattr(self, name)!r}"
                 )
+        allowed = {"batch": ("batch", "none"), "none": ("none",)}.get(self.baseline)
+        if allowed is not None and self.scale not in allowed:
+            raise ValueError(
+                f"scale must be {' or '.join(map(repr, allowed))} where baseline is"
+                f" {self.baseline!r}, got {self.scale!r}: equal returns, which another baseline"
+                " makes 0, have no deviation to be divided by"
+            )
         needs = ("kl_factor", "kl_coef_min", "kl_coef_max", "score_temperatures")
         check_moving(self, "kl_coef", "kl_band", needs)
 

@@ -554,6 +554,20 @@ def test_reward_to_go_is_standardised_over_the_batch_alone(options: dict[str, An
         GRPOConfig(credit="reward-to-go", **options)
 
 
+@pytest.mark.parametrize(
+    ("baseline", "scale"), [("batch", "std"), ("none", "std"), ("none", "batch")]
+)
+def test_returns_that_are_not_centred_are_not_divided_by_a_deviation_of_0(
+    baseline: str, scale: str
+) -> None:
+    """Equal returns of 1 would have advantages of 1e4."""
+    with pytest.raises(
+        ValueError, match=rf"scale must be .* baseline is '{baseline}', got '{scale}'"
+    ):
+        GRPOConfig(baseline=baseline, scale=scale)  # type: ignore[arg-type]
+    GRPOConfig(baseline=baseline, scale="none")  # type: ignore[arg-type]
+
+
 # ---- refilling
 
 
