@@ -223,8 +223,7 @@ def write_grpo(job: Job) -> WrittenJob:
         "max_completion_length": job.rules.max_new_tokens,
         "temperature": fields.take("temperature"),
         "top_k": 0,
-        "epsilon": constant_of(job, "clip"),
-        "epsilon_high": fields.take("clip_high"),
+        **_clips(job, settings.get("loss_type")),
         "mask_truncated_completions": fields.take("mask_truncated"),
     }
     arguments = dict(getattr(job.rules.codec, "arguments", {}))
@@ -240,6 +239,16 @@ def write_grpo(job: Job) -> WrittenJob:
     }
     kind, title = ("RLOO", "RLOO") if rloo else ("GRPO", "GRPO")
     return _write(job, kind, title, settings, rows, rewards="rewards.FUNCTIONS")
+
+
+def _clips(job: Job, loss_type: str | None) -> dict[str, Any]:
+    """The bounds of the ratio, or of CISPO's weight, whose cap TRL gives itself and not above 1."""
+    clip, high = constant_of(job, "clip"), job.fields.take("clip_high")
+    if loss_type == "cispo":
+        high = 1.0 + (clip if high is None else high)
+        if clip < 1.0:
+            job.fields.left_out["clip"] = f"{clip}: TRL's cispo has no lower bound"
+    return {"epsilon": clip, "epsilon_high": high}
 
 
 def _grpo(job: Job) -> dict[str, Any]:

@@ -201,13 +201,12 @@ def _losses(job: Job) -> Settings:
     }
     clip, high, dual = constant_of(job, "clip"), fields.take("clip_high"), fields.take("dual_clip")
     job.differences.append("log-ratios are clamped at ±20 before the exponential")
-    low = OFF if ratio == "cispo" else clip  # ours bounds CISPO's weight from above alone
     return {
         "policy_loss": {"loss_mode": modes.get(ratio, "vanilla")},
         "loss_agg_mode": aggregate[average],
         "loss_scale_factor": divisor if average == "constant" else None,
         "clip_ratio": clip,
-        "clip_ratio_low": low,
+        "clip_ratio_low": clip,
         "clip_ratio_high": clip if high is None else high,
         "clip_ratio_c": OFF if dual is None else max(dual, 1.0 + 1e-9),
         "entropy_coeff": constant_of(job, "entropy_coef"),
@@ -307,7 +306,10 @@ def _model(job: Job) -> Settings:
                 f"{adapter[name]}: verl has no counterpart"
             )
     settings |= {"lora_rank": adapter["r"], "lora_alpha": adapter["lora_alpha"]}
-    return settings | {"target_modules": adapter["target_modules"]}
+    settings |= {"target_modules": adapter["target_modules"]}
+    if adapter.get("exclude_modules"):
+        settings["exclude_modules"] = adapter["exclude_modules"]
+    return settings
 
 
 def _optimizer(job: Job) -> Settings:

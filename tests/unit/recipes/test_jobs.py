@@ -230,6 +230,25 @@ def test_each_average_of_the_loss_has_trls_name(average: str, name: str, tmp_pat
     assert trl_job._grpo(job)["loss_type"] == name
 
 
+@pytest.mark.parametrize(
+    ("clip", "high", "cap"), [(1.0, 4.0, 5.0), (0.3, None, 1.3), (0.3, 0.5, 1.5)]
+)
+def test_trls_cispo_is_told_the_cap_itself(
+    clip: float, high: float | None, cap: float, tmp_path: Path
+) -> None:
+    """TRL 1.16: clamp(ρ, max=epsilon_high); ours is clamp(ρ, 1 - clip, 1 + clip_high)."""
+    settings = {"ratio": "cispo", "clip": clip, "clip_high": high}
+    job = job_of("trl", "grpo", tmp_path, steps=100, hyperparameters=settings)
+    assert trl_job._clips(job, "cispo")["epsilon_high"] == cap
+    assert ("clip" in job.fields.left_out) == (clip < 1.0)
+
+
+def test_layers_without_an_adapter_have_none_in_verl(tmp_path: Path) -> None:
+    adapter = {"r": 2, "exclude_modules": ["o_proj"]}
+    job = job_of("verl", "grpo", tmp_path, steps=100, model={"adapter": adapter})
+    assert verl_job._model(job)["exclude_modules"] == ["o_proj"]
+
+
 def test_a_rate_that_anneals_is_linear_whichever_way_it_is_asked_for() -> None:
     config = agent_class("ppo").Config
     for asked in (
@@ -244,12 +263,11 @@ def test_a_rate_that_anneals_is_linear_whichever_way_it_is_asked_for() -> None:
 def test_verls_loss_has_the_runs_bounds_and_a_penalty_only_where_it_weighs_something(
     tmp_path: Path,
 ) -> None:
-    """CISPO bounds its weight from above alone, and verl always has a lower bound."""
-    for ratio, low in (("token", 0.3), ("cispo", verl_job.OFF)):
+    for ratio in ("token", "cispo"):
         settings = {"clip": 0.3, "ratio": ratio}
         job = job_of("verl", "grpo", tmp_path, steps=100, hyperparameters=settings)
         loss = verl_job._losses(job)
-        assert (loss["clip_ratio_low"], loss["clip_ratio_high"]) == (low, 0.3)
+        assert (loss["clip_ratio_low"], loss["clip_ratio_high"]) == (0.3, 0.3)
     for coef in (0.0, 0.1):
         settings = {"kl_coef": coef, "kl_in": "loss"}
         job = job_of("verl", "grpo", tmp_path, steps=100, hyperparameters=settings)
