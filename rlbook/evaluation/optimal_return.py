@@ -140,13 +140,15 @@ def _policy_return(model: TabularMDP, recipe: EnvRecipe, policy: np.ndarray) -> 
 
 
 def random_return(recipe: EnvRecipe) -> float | None:
-    """The expected return of the uniform random policy; None if the environment has no model."""
+    """The expected return of the uniform random policy over the actions that can be taken; None if
+    the environment has no model."""
     model = _model(recipe.make())
     if model is None:
         return None
+    chain, rewards = model.chain(model.uniform_policy)
     values = np.zeros(model.num_states)
     for _ in range(horizon_of(recipe)):
-        before, values = values, model.backup(values, 1.0).mean(axis=1)
+        before, values = values, rewards + chain @ values
         if np.array_equal(before, values):
             break
     return float(model.initial @ values)

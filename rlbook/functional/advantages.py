@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -102,10 +103,12 @@ def explained_variance(advantage: Tensor, target: Tensor, mask: Tensor) -> float
         mask: same shape, bool; True marks the elements that count.
 
     Returns:
-        A number of at most 1, without unit.
+        A number of at most 1, without unit; NaN for fewer than two elements, which do not vary.
 
     Source: the coefficient of determination, R².
     """
+    if int(mask.sum()) < 2:
+        return math.nan
     left, whole = advantage[mask].var(), target[mask].var()
     return 1.0 - float(left / whole.clamp(min=1e-12))
 

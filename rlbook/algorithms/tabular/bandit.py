@@ -74,8 +74,10 @@ def update(
     config: BanditConfig,
     action: NDArray[np.int64],
     reward: NDArray[np.float64],
+    allowed: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """One step of `action` [...] and `reward` [...]. Returns r - Q(a), or r - r̄: [...]."""
+    """One step of `action` [...] and `reward` [...], chosen among the `allowed` actions [..., A].
+    Returns r - Q(a), or r - r̄: [...]."""
     q, counts, preferences, mean_reward = memory
     taken = np.arange(q.shape[-1]) == action[..., None]  # [..., A]
     counts += taken
@@ -88,7 +90,8 @@ def update(
     mean_reward[...] = np.where(pulls == 1, reward, mean_reward)
     baseline = mean_reward if config.baseline else np.zeros_like(mean_reward)
     alpha = 0.1 if config.alpha is None else config.alpha
-    preferences += alpha * preference_gradient(preferences, action, reward, baseline)
+    among = preferences if allowed is None else np.where(allowed, preferences, -np.inf)
+    preferences += alpha * preference_gradient(among, action, reward, baseline)
     error = reward - mean_reward
     mean_reward += error / pulls
     return error
@@ -188,7 +191,8 @@ class Bandit(Agent):
         reward = np.asarray(step.reward, dtype=float)
         if self.config.method == "thompson" and self.config.prior == "beta":
             check_coin(float(reward))
-        shown = {"reward_error": abs(float(update(self.memory, self.config, action, reward)))}
+        error = update(self.memory, self.config, action, reward, step.action_mask)
+        shown = {"reward_error": abs(float(error))}
         if self.config.method == "epsilon-greedy":
             shown["epsilon"] = self.config.epsilon(self.progress)
         return shown

@@ -16,6 +16,8 @@ from rlbook.envs.blackjack import (
     number,
     observation_numbers,
 )
+from rlbook.envs.tabular.mdp import TabularMDP
+from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.evaluation.optimal_return import (
     blind_return,
     greedy_return,
@@ -149,3 +151,13 @@ def test_who_sees_nothing_is_paid_until_the_time_limit() -> None:
     assert blind_return(CORRIDOR, left) == near(-5.0 * limit, terms=limit, size=5.0 * limit)
     assert blind_return(CORRIDOR, right) == near(10.0 - 1.0, terms=2)
     assert blind_return(EnvRecipe.from_env("CartPole-v1"), np.array([0.5, 0.5])) is None
+
+
+def test_chance_takes_no_action_that_cannot_be_taken() -> None:
+    """Actions 0 and 2 end the episode and pay 1 and 3; action 1 is forbidden."""
+    model = TabularMDP.from_arrays(
+        np.array([[[0.0, 1.0]] * 3, [[0.0, 0.0]] * 3]),
+        [[1.0, -np.inf, 3.0], [0.0, 0.0, 0.0]],
+        terminal=np.array([False, True]),
+    )
+    assert random_return(EnvRecipe.from_env(TabularEnv(model))) == near(2.0, terms=2)

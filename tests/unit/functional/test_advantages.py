@@ -1,6 +1,9 @@
 """GAE against a hand-computed case and against its own definition; group advantages and
 normalisation."""
 
+import math
+import warnings
+
 import pytest
 import torch
 from closeness import assert_near, near
@@ -349,6 +352,12 @@ def test_padding_does_not_change_the_normalisation_and_gets_zero():
     result = normalize(advantage, mask)
     assert_near(result[mask], normalize(torch.tensor([1.0, 2.0, 5.0])), terms=3)
     assert (result[~mask] == 0).all()
+
+
+def test_one_target_has_no_variance_to_explain() -> None:
+    with warnings.catch_warnings(action="error"):
+        found = explained_variance(torch.zeros(3), torch.ones(3), flags(False, True, False))
+    assert math.isnan(found)
 
 
 def test_explained_variance_by_hand() -> None:

@@ -69,6 +69,14 @@ def test_the_preferences_follow_the_books_rule_by_hand() -> None:
     assert agent.memory.mean_reward == near((4 + 6 + 2) / 3, terms=3)
 
 
+def test_preferences_of_forbidden_actions_stay_as_they_are() -> None:
+    """Chosen among actions 0 and 2, as likely as each other: ± α (r - r̄) / 2, and 0 for action 1."""
+    agent = taught(BanditConfig("gradient", 0.5), [(0, 4.0)])
+    mask = np.array([True, False, True])
+    agent.learn(Step(0, 2, 6.0, 0, True, False, action_mask=mask))
+    assert agent.memory.preferences.tolist() == near([-0.5, 0.0, 0.5], terms=3)
+
+
 @pytest.mark.parametrize("baseline", [0.0, 0.7])
 def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_baseline(
     baseline: float,
