@@ -242,6 +242,26 @@ def test_a_row_that_is_none_is_named(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("named", "change", "said"),
+    [({"id": 7}, {"question": "!"}, "same 'id' and"), ({}, {"answer": 1}, "same question and")],
+)
+def test_rows_of_one_key_that_differ_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    named: dict[str, Any],
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    row = {"question": "?", "options": ["x", "y"], "answer": 0} | named
+    rows.write_text("".join(json.dumps(one) + "\n" for one in (row, row, row | change)))
+    words = ["synthesize", str(rows), "--server", "http://x/v1", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    assert f"row 3: an earlier row has the {said} differs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_rows_of_several_shapes_are_read() -> None:
     arc = {"question": "?", "choices": {"text": ["x", "y"], "label": ["1", "2"]}, "answerKey": "2"}
     assert [(task.labels[task.place], task.right) for task in tasks_of(arc, "")] == [
@@ -266,6 +286,8 @@ def test_rows_of_several_shapes_are_read() -> None:
     # rows without an `id` are told apart by all that they say
     other, _ = tasks_of(placed | {"options": ["x", "z"]}, "")
     assert other.key != first.key
+    assert next(iter(tasks_of(placed | {"id": None}, ""))).key == first.key
+    assert next(iter(tasks_of(placed | {"id": 0}, ""))).key == "0/A"
     braces = {"question": "Is {options} a set?", "options": ["{label}", "y"], "answer": 0}
     assert (
         next(iter(tasks_of(braces, ""))).prompt("{question} {option}")

@@ -3,7 +3,7 @@ same tokens as stepping through one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ class Completions(NamedTuple):
     tokens: np.ndarray  # int64 [N, T]; what follows an ending is of no use
     # float32 [N, T], log π(token|text) in nats, of what the token was drawn from
     log_prob: np.ndarray
-    mask: np.ndarray  # bool [N, T]; true on what was written, EOS included
+    mask: np.ndarray  # bool [N, T]; true on what was written, the end token included
 
 
 def generate(
@@ -32,20 +32,22 @@ def generate(
     length: np.ndarray,
     *,
     eos: int,
+    ends: Collection[int] = (),
     max_new_tokens: int,
     rng: np.random.Generator | None = None,
     sampling: Sampling | None = None,
     codec: Codec | None = None,
     cached: bool = True,
 ) -> Completions:
-    """Completes prompts until each has ended with `eos` or a stop string, or has `max_new_tokens`
-    tokens.
+    """Completes prompts until each has ended with an end token or a stop string, or has
+    `max_new_tokens` tokens.
 
     Args:
         policy: the language model.
         tokens: int64 [N, L], prompts, padded to the right; a repeated prompt is read once.
         length: int64 [N], tokens in each.
-        eos: the token that ends a completion.
+        eos: the token that ends a completion, and fills the rows that have ended.
+        ends: further tokens that end one.
         max_new_tokens: T at most.
         rng: the noise, N uniforms a token; None writes the likeliest token instead.
         sampling: what the tokens are drawn by; None: the policy's own temperature.
@@ -75,7 +77,7 @@ def generate(
             logits, uniform, None if seen is None else seen[torch.from_numpy(rows)]
         )
         columns.append((action, log_prob, live))
-        live = live & (action != eos)
+        live = live & ~np.isin(action, [eos, *ends])
         if seen is not None:
             seen[torch.arange(len(action)), torch.from_numpy(action)] = True
         if sampling.stop:
@@ -129,7 +131,7 @@ def write(
     max_new_tokens: int = 64,
     seed: int | None = 0,
 ) -> list[str]:
-    """Generates completions of prompts, as texts without EOS, each cut before its first stop
+    """Generates completions of prompts, as texts without the end token, each cut before its first
     string.
 
     Args:
@@ -162,13 +164,14 @@ def generate_texts(
         pad(prompts, codec.pad)[0],
         np.array([len(row) for row in prompts]),
         eos=codec.eos,
+        ends=codec.ends,
         max_new_tokens=max_new_tokens,
         rng=rng,
         sampling=sampling,
         codec=codec,
     )
     rows = [row[mask] for row, mask in zip(found.tokens, found.mask, strict=True)]
-    texts = [codec.decode(row[:-1] if len(row) and row[-1] == codec.eos else row) for row in rows]
+    texts = [codec.decode(row[:-1] if len(row) and row[-1] in codec.ends else row) for row in rows]
     return [_cut_at_stop(text, () if sampling is None else sampling.stop) for text in texts]
 
 

@@ -132,7 +132,8 @@ def tasks_of(row: Mapping[str, Any], where: str) -> Iterator[OptionTask]:
     answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
     right = _place_of(answer, labels, list(texts), where)
     content = json.dumps([question, labels, list(texts)]).encode()
-    key = str(row.get("id", hashlib.sha256(content).hexdigest()[:16]))
+    named = row.get("id")
+    key = hashlib.sha256(content).hexdigest()[:16] if named is None else str(named)
     for place, label in enumerate(labels):
         known = None if right is None else place == right
         yield OptionTask(f"{key}/{label}", question, tuple(labels), tuple(texts), place, known)
@@ -170,10 +171,13 @@ def synthesize(
         RequestError: a row or a line of the file cannot be read, another process writes the file,
             or the server refuses the key or the model.
     """
-    found = list(enumerate(read_rows(Path(rows)), 1))
-    tasks = {
-        task.key: task for number, row in found for task in tasks_of(row, f"{rows}, row {number}")
-    }
+    tasks: dict[str, OptionTask] = {}
+    for number, row in enumerate(read_rows(Path(rows)), 1):
+        where = f"{rows}, row {number}"
+        for task in tasks_of(row, where):
+            if tasks.setdefault(task.key, task) != task:
+                same = "question" if row.get("id") is None else "'id'"
+                raise RequestError(f"{where}: an earlier row has the same {same} and differs")
     with _lock_file(Path(out)) as file:
         done = _written_keys(file, Path(out))
         left = [task for key, task in tasks.items() if key not in done]

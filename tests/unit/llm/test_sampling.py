@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -200,6 +201,17 @@ def test_a_completion_ends_at_a_stop_text_and_is_cut_before_it(adding: LanguageM
         adding, codec, prompts[:1], seed=None, sampling=Sampling(stop=(stop, whole[0][:2]))
     )
     assert both == [""], "two that end together: before the longer one, which begins first"
+
+
+def test_every_end_token_ends_a_completion_and_is_no_part_of_it(
+    adding: LanguageModelPolicy,
+) -> None:
+    codec, prompts = character_codec(), ["12+34=", "10+20="]
+    whole = write(adding, codec, prompts, seed=None)
+    end = whole[0][1]
+    several = dataclasses.replace(codec, ends=(codec.eos, codec.encode_answer(end)[0]))
+    cut = write(adding, several, prompts, seed=None)
+    assert cut == [text.partition(end)[0] for text in whole] and cut[0] == whole[0][:1]
 
 
 def test_a_stop_text_may_lie_within_a_token() -> None:
