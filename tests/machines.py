@@ -1,5 +1,5 @@
-"""The numeric tests, and those that are too thorough for `make test`, as other processors would run
-them: `make test-machines`.
+"""The numeric tests, the thorough ones among them, as other processors would run them:
+`make test-machines`.
 
 Other processors and other libraries add up in another order. Each setting below makes this one do
 so too: torch's own kernels (ATEN_CPU_CAPABILITY), the two libraries that multiply torch's matrices
@@ -55,7 +55,7 @@ COMMAND = (
     "--dist",
     "worksteal",
     "-m",
-    "(numeric or thorough) and not slow",
+    "numeric and not slow",
 )
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 
