@@ -35,7 +35,7 @@ SEEDS = range(10, 20)
 """Settings were chosen on the seeds from 100 on."""
 FEWER = ((60.0, 3), (10.0, 5))
 """Seconds of the first run, from which on so many seeds are measured."""
-SAMPLERS = ("reinforce",)
+SAMPLERS = ("reinforce", "ppo", "a2c", "sac")
 """Policies that are judged as they sample, where the best one is random."""
 DRAWS = 100_000
 """Actions from which the probabilities of such a policy are estimated."""
@@ -104,7 +104,7 @@ def learners_of(env: str) -> tuple[str, ...]:
     """Who is measured there."""
     if env in CONTROL:
         return (*control_learners(), *MODELS)
-    return (*LEARNERS, *NETWORKS, *(SAMPLERS if env in SAMPLED else ()))
+    return (*LEARNERS, *NETWORKS, *(("reinforce",) if env in SAMPLED else ()))
 
 
 def seed_count(seconds: float) -> int:

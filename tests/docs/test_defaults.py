@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from closeness import near
 
 import rlbook
 from rlbook.cli.train import parse_train
@@ -56,10 +57,34 @@ def test_the_page_and_the_doctors_file_are_those_of_the_measurements(settings: M
     assert default_solvers() == settings.solved_everywhere(known), "run docs/measure.py -"
 
 
-def test_every_pair_was_measured_with_seeds_that_chose_no_setting(settings: ModuleType) -> None:
+FACTS = ("optimum", "random", "solved_from")
+
+
+@pytest.mark.slow
+def test_the_facts_of_each_environment_are_what_they_are_today(settings: ModuleType) -> None:
+    for env, items in settings.read_defaults().items():
+        facts = settings.facts_of(env)
+        for algorithm, found in items.items():
+            for name, value in facts.items():
+                expected = None if value is None else near(value, terms=1_000)  # over all states
+                assert found[name] == expected, (env, algorithm, name)
+
+
+def test_every_pair_was_measured_with_seeds_that_chose_no_setting(
+    settings: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten, five where a run takes more than ten seconds, three where it takes more than a minute; what
     was measured as a preset is what docs/results.json has."""
     known = settings.read_defaults()
+    monkeypatch.setattr(
+        settings,
+        "facts_of",
+        lambda env: {
+            name: value
+            for name, value in next(iter(known[env].values())).items()
+            if name in FACTS
+        },
+    )
     assert set(known) <= set(settings.ENVIRONMENTS)
     assert {*settings.LEARNERS, *settings.NETWORKS, *settings.MODELS} <= set(ALGORITHMS)
     for env, items in known.items():
