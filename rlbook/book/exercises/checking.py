@@ -28,14 +28,22 @@ LONGEST = 100_000  # bytes of a file with an answer
 SECONDS, MEMORY_MB = 10.0, 4_096
 RUNNER = """
 import io, json, sys
+from types import ModuleType
 import numpy as np
 
 class NullStream(io.TextIOBase):
     def write(self, text):
         return len(text)
 
+def argument(item):
+    if not isinstance(item, list):
+        return item
+    array = np.asarray(item)
+    array.flags.writeable = WRITEABLE
+    return array
+
 def answer(function, given):
-    found = function(*[np.asarray(item) if isinstance(item, list) else item for item in given])
+    found = function(*map(argument, given))
     return None if found is None or found is NotImplemented else np.asarray(found, dtype=float).tolist()
 
 def line_of(trace):
@@ -46,7 +54,8 @@ def line_of(trace):
     return f" (line {line})" if line else ""
 
 def told(cases):
-    names = {"__name__": "answer"}
+    module = sys.modules["answer"] = ModuleType("answer")
+    names = vars(module)
     try:
         exec(compile(TEXT, "answer.py", "exec"), names)
         return {"answers": [answer(names[NAME], given) for given in cases]}
@@ -60,7 +69,7 @@ sys.stdout = NullStream()
 text = json.dumps(told(cases))
 print(text, file=output, flush=True)
 """
-"""The program that runs an answer; NAME and TEXT are placeholders."""
+"""The program that runs an answer; NAME, WRITEABLE and TEXT are placeholders."""
 RIGHT, MISTAKEN, WRONG, FAILED, EMPTY = "right", "known mistake", "not right", "failed", "not begun"
 
 
@@ -144,7 +153,9 @@ def check_answer(
         seconds: of the processor that it may take; `SECONDS` if None.
     """
     cases, limit = item.draw_cases(), SECONDS if seconds is None else seconds
-    program = RUNNER.replace("NAME", repr(item.name)).replace("TEXT", repr(text))
+    writeable = repr(not item.keeps_arguments)
+    program = RUNNER.replace("NAME", repr(item.name)).replace("WRITEABLE", writeable)
+    program = program.replace("TEXT", repr(text))
     given = json.dumps([[_as_list(value) for value in case] for case in cases])
     outcome = run_program(
         program, given, seconds=limit, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",)

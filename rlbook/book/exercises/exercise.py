@@ -63,6 +63,8 @@ class Exercise:
     """Hint → a function that makes the mistake."""
     page: str = ""
     """Its number on an algorithm's page, such as "dpo 3"; empty for an exercise of the course."""
+    keeps_arguments: bool = False
+    """Whether a new array is asked for, so that the arguments cannot be written to."""
 
     @property
     def name(self) -> str:
@@ -99,9 +101,12 @@ def exercise(
     cases: Callable[[Generator], tuple[Any, ...]],
     mistakes: Mapping[str, Callable[..., Any]] | None = None,
     page: str = "",
+    keeps_arguments: bool = False,
 ) -> Callable[[Callable[..., Any]], Exercise]:
     """Turns a function into an exercise."""
-    return lambda function: Exercise(function, chapter, cases, dict(mistakes or {}), page)
+    return lambda function: Exercise(
+        function, chapter, cases, dict(mistakes or {}), page, keeps_arguments
+    )
 
 
 @cache

@@ -121,6 +121,7 @@ def _sarsa(q: Array, s: int, a: int, target: float) -> Array:
         ),
     },
     page="q_learning 3",
+    keeps_arguments=True,
 )
 def sarsa_step(
     q: Array,

@@ -177,6 +177,7 @@ def _plan(
         ),
     },
     page="dyna_q 1",
+    keeps_arguments=True,
 )
 def planned_steps(
     q: Array, states: Array, actions: Array, rewards: Array, next_states: Array

@@ -113,6 +113,7 @@ def _td_update(q: Array, state: int, action: int, target: float) -> Array:
             )
         ),
     },
+    keeps_arguments=True,
 )
 def q_learning_step(
     q: Array, state: int, action: int, reward: float, next_state: int, terminated: bool

@@ -60,8 +60,12 @@ def importance_weights(actions: Array, pi: Array, b: Array) -> Array:
 
 @exercise(
     "monte-carlo",
-    lambda rng: (rng.integers(0, 3, 5).astype(float), rng.integers(0, 4, 5) / 2 + 0.5),
+    lambda rng: (rng.integers(0, 3, 5).astype(float), np.append(rng.integers(0, 4, 4) / 2, 0.5)),
     {
+        "a return of weight 0 counts in the ordinary mean, too: divide by N": lambda G, weight: [
+            (weight * G).sum() / (weight > 0).sum(),
+            (weight * G).sum() / weight.sum(),
+        ],
         "ordinary first, then weighted": lambda G, weight: [
             (weight * G).sum() / weight.sum(),
             (weight * G).mean(),

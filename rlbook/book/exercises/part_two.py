@@ -99,7 +99,7 @@ def replay_weights(priorities: Array, beta: float) -> Array:
 def distribution(rng: Generator) -> tuple[Array, float, bool]:
     return (
         rng.multinomial(8, np.full(4, 0.25)) / 8,
-        float(rng.integers(-2, 4)) / 2,
+        float(rng.integers(-4, 8)) / 4,
         bool(rng.random() < 0.3),
     )
 
@@ -108,6 +108,9 @@ def distribution(rng: Generator) -> tuple[Array, float, bool]:
     "rainbow",
     distribution,
     {
+        "of two returns the nearer one gets more": lambda p, r, over: _favour_the_farther(
+            p, r, over
+        ),
         "where the episode has terminated, the return is the reward alone, for certain": (
             lambda p, r, over: _project(p, r, False)
         ),
@@ -120,6 +123,16 @@ def project(p: Array, reward: float, terminated: bool) -> Array:
     the nearer one getting more; what falls outside goes to the end.
     """
     return _project(p, reward, terminated)
+
+
+def _favour_the_farther(p: Array, reward: float, terminated: bool) -> Array:
+    found = np.zeros(4)
+    for z, share in enumerate(p):
+        place = float(np.clip(reward + 0.5 * z * (not terminated), 0.0, 3.0))
+        below, part = int(place), place % 1
+        found[below] += share * (part or 1.0)
+        found[min(below + 1, 3)] += share * (1.0 - part) * (part > 0.0)
+    return found
 
 
 def _project(p: Array, reward: float, terminated: bool) -> Array:

@@ -200,3 +200,44 @@ def test_a_file_that_is_no_answer_is_one_sentence(tmp_path: Path, text: str, mes
     with pytest.raises(RequestError, match="did you mean 'returns'"):
         start("retruns", tmp_path / "new.py")
     assert not (tmp_path / "new.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "project",  # of two returns the farther one gets more
+            "import math\ndef project(p, reward, terminated):\n    found = [0.0] * 4\n"
+            "    for z, share in enumerate(p):\n"
+            "        b = min(max(reward + 0.5 * z * (not terminated), 0), 3)\n"
+            "        low, high = math.floor(b), math.ceil(b)\n"
+            "        found[low] += share * (b - low if low < high else 1)\n"
+            "        found[high] += share * (high - b)\n    return found\n",
+        ),
+        (
+            "beam_weights",  # 0 / 0 where all scores are equal
+            "import numpy as np\ndef beam_weights(s, tau):\n"
+            "    odds = np.exp((s - s.mean()) / s.std() / tau)\n    return odds / odds.sum()\n",
+        ),
+        (
+            "two_averages",  # divides by the returns that have a weight
+            "def two_averages(G, w):\n"
+            "    return (w * G).sum() / (w > 0).sum(), (w * G).sum() / w.sum()\n",
+        ),
+        (
+            "q_learning_step",  # the table itself, and no new array
+            "def q_learning_step(q, s, a, r, after, over):\n"
+            "    q[s, a] += 0.5 * (r + 0.9 * (not over) * q[after].max() - q[s, a])\n    return q\n",
+        ),
+    ],
+)
+def test_an_answer_that_is_wrong_in_few_cases_is_not_right(name: str, text: str) -> None:
+    assert checking.check_answer(exercises()[name], text, isolate=False).mark != RIGHT
+
+
+def test_an_answer_may_define_a_dataclass_with_later_annotations() -> None:
+    text = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\n"
+        f"class Sum:\n    total: float = 0.0\n\n{ANSWER}"
+    )
+    assert checking.check_answer(exercises()["running_mean"], text, isolate=False).mark == RIGHT
