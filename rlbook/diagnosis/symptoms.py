@@ -214,9 +214,12 @@ def evaluation_far_below_training(log: Log) -> str | None:
 
 
 def gradient_zero(log: Log) -> str | None:
-    """The gradient is zero, so nothing is learned."""
+    """The gradient is zero, so nothing is learned, although there was something to learn."""
     late = log.last_third("grad_norm")
-    if not late or max(late) > 1e-10:
+    returned = log.last_third("group_return") or log.last_third("return")
+    if not late or max(late) > 1e-10 or log.is_done:
+        return None
+    if returned and log.is_optimal(statistics.fmean(returned)):
         return None
     return (
         "grad_norm is 0 at the end: nothing is learned; all advantages are 0 (all rewards are "

@@ -404,3 +404,12 @@ def test_a_curve_that_rises_in_long_episodes_at_the_end_was_too_short() -> None:
     steps = np.cumsum(lengths).tolist()
     played = [(step, float(length), length) for step, length in zip(steps, lengths, strict=True)]
     assert budget_too_short(Log([], played, None, None, None, {}, ())) is not None
+
+
+@pytest.mark.parametrize("name", ["group_return", "return", "eval_return"])
+def test_where_every_return_is_the_best_a_gradient_of_zero_is_nothing_to_complain_of(
+    name: str,
+) -> None:
+    zero = {"grad_norm": [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]}
+    assert RULES["gradient zero"](log_with(zero | {name: [0.5] * 6}, best=1.0)) is not None
+    assert RULES["gradient zero"](log_with(zero | {name: [1.0] * 6}, best=1.0)) is None
