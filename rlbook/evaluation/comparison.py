@@ -207,7 +207,7 @@ def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[ImprovementChanc
 
 def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
     """A label for each (environment, algorithm, settings): the algorithm, and the settings in which
-    it differs from most rows of the environment."""
+    it differs from most rows of the environment; in full where two values begin alike."""
     found = []
     for world, algorithm, settings in kinds:
         rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
@@ -216,10 +216,20 @@ def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
             for name in settings
             if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)
         ]
-        found.append(
-            ", ".join([algorithm, *(f"{name} {shorten_value(settings[name])}" for name in apart)])
+        values = (
+            _value_text(settings[name], [rival[name] for rival in rivals if name in rival])
+            for name in apart
         )
+        pairs = zip(apart, values, strict=True)
+        found.append(", ".join([algorithm, *(f"{name} {value}" for name, value in pairs)]))
     return found
+
+
+def _value_text(value: object, others: Sequence[object]) -> str:
+    """A value as text, shortened unless another one would then read the same."""
+    short = shorten_value(value)
+    same = any(other != value and shorten_value(other) == short for other in others)
+    return " ".join(str(value).split()) if same else short
 
 
 def shorten_value(value: object) -> str:

@@ -90,6 +90,18 @@ def test_runs_that_differ_in_their_budget_are_told_apart(tmp_path: Path) -> None
     assert rlbook.compare(folders).labels() == ["q_learning, steps 100", "q_learning, steps 900"]
 
 
+def test_runs_whose_long_settings_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    report = [{"step": 9, "eval_return": 1.0}]
+    paths = [f"preferences/of/the/first/year/{name}.jsonl" for name in ("first", "second")]
+    folders = [write(tmp_path / str(place), 0, report) for place in range(2)]
+    for folder, path in zip(folders, paths, strict=True):
+        config = Path(folder) / "config.yaml"
+        config.write_text(config.read_text().replace("{", f'{{"data": "{path}", ', 1))
+    rows = rlbook.compare(folders)
+    assert rows.labels() == [f"q_learning, data {path}" for path in paths]
+    assert len(improvements(rows)) == 1
+
+
 def test_a_comparison_is_shown_as_the_table_of_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
