@@ -410,7 +410,7 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> MeanCurve:
     if len(curves) == 1:
         return MeanCurve(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
-    grid = np.linspace(first, max(first, last), POINTS)
+    grid = np.linspace(first, last, POINTS) if first < last else np.array([first])
     values = np.stack([np.interp(grid, steps, returns) for steps, returns in curves])
     return MeanCurve(grid, values.mean(axis=0), *bootstrap_band(values))
 
@@ -532,7 +532,8 @@ def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, Me
     groups = _groups(curves)
     for index, mean in means.items():
         colour = fraction_rgb(CURVES[index % len(CURVES)])
-        axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8)
+        style = "--" if index >= len(CURVES) else "-"
+        axes.plot(mean.steps, mean.mean, style, color=colour, linewidth=1.8)
         if len(groups[index]) > 1:
             axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
     shown = np.concatenate([mean.mean for mean in means.values()])

@@ -145,6 +145,21 @@ def test_algorithms_become_curves_of_their_own_in_different_colours(tmp_path: Pa
     assert not [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
 
 
+def test_curves_of_the_same_colour_differ_in_the_panel_of_errors_too(tmp_path: Path) -> None:
+    names = list(ALGORITHMS)[: len(CURVES) + 1]
+    reports = [report | {"value_error": 1.0} for report in rising(0)]
+    figure = plot_curves([write_run(tmp_path / name, reports, algorithm=name) for name in names])
+    assert [line.is_dashed() for line in figure.axes[1].lines] == [False] * len(CURVES) + [True]
+
+
+def test_runs_of_a_single_report_are_a_dot(tmp_path: Path) -> None:
+    reports = rising(0)[:1]
+    folders = [write_run(tmp_path / str(seed), reports, seed=seed) for seed in range(2)]
+    (line,) = (line for label, line in lines(plot_curves(folders)).items() if "ppo" in label)
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([100.0], [1.0])
+    assert line.get_marker() == "o"
+
+
 def test_a_hyper_parameter_that_differs_sets_two_curves_apart_and_names_them(
     tmp_path: Path,
 ) -> None:
