@@ -80,9 +80,7 @@ def test_every_pair_was_measured_with_seeds_that_chose_no_setting(
         settings,
         "facts_of",
         lambda env: {
-            name: value
-            for name, value in next(iter(known[env].values())).items()
-            if name in FACTS
+            name: value for name, value in next(iter(known[env].values())).items() if name in FACTS
         },
     )
     assert set(known) <= set(settings.ENVIRONMENTS)
