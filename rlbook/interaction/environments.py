@@ -32,6 +32,7 @@ from rlbook.interaction.unknown_environments import (
     not_in_module_message,
     unknown_message,
 )
+from rlbook.interaction.vector_envs.copied_arrays import CopiedArrays
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -467,13 +468,13 @@ class EnvRecipe:
                 else {}
             )
         )
-        return wrap_observed_masks(
-            self._build_guarded(
-                lambda: gymnasium.make_vec(
-                    str(self.id), num_envs=num_envs, **kwargs, **self._permission()
-                )
+        made = self._build_guarded(
+            lambda: gymnasium.make_vec(
+                str(self.id), num_envs=num_envs, **kwargs, **self._permission()
             )
         )
+        own = type(made.unwrapped).__module__.startswith("rlbook.")  # these make new arrays
+        return wrap_observed_masks(made if own else CopiedArrays(made))
 
     def _permission(self) -> dict[str, Any]:
         """The `allow_import` argument, passed only to environments whose arguments may name

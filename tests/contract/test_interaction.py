@@ -15,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.interaction.budget import Budget
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
@@ -196,6 +197,36 @@ def test_an_environment_may_overwrite_the_array_that_it_has_shown(inside: bool) 
     for step in agent.steps:
         before, after = ((x["count"] if inside else x) for x in (step.obs, step.next_obs))
         assert after == before + 1 == step.reward
+
+
+class OverwritingVector(SyncVectorEnv):
+    """Shows the same arrays at every step, and writes the new counts and flags into them."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}
+
+    def __init__(self, num_envs: int, **_: Any) -> None:
+        modes = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+        super().__init__(counters(num_envs), **modes)  # type: ignore[arg-type]
+        self.flags = np.zeros((2, num_envs), dtype=bool)
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, *self.flags[:], info = super().step(actions)
+        return obs, reward, *self.flags, info
+
+
+def test_a_vector_form_may_overwrite_the_arrays_that_it_has_shown() -> None:
+    gymnasium.register("tests/Own-v0", entry_point=Counter, vector_entry_point=OverwritingVector)
+    try:
+        env = EnvRecipe.from_env("tests/Own-v0").make_native_vector(3)
+        agent, _ = watch(env, 60)
+    finally:
+        del gymnasium.registry["tests/Own-v0"]
+    ends = [step.terminated | step.truncated for step in agent.steps]
+    assert 0 < np.sum(ends) < 30
+    for step, following, over in zip(agent.steps, agent.steps[1:], ends, strict=False):
+        np.testing.assert_array_equal(step.next_obs[:, 0], step.reward)
+        np.testing.assert_array_equal(step.obs + 1, step.next_obs)
+        np.testing.assert_array_equal(following.obs, step.next_obs + 10 * over[:, None])
 
 
 def test_episodes_are_told_with_their_return_and_length() -> None:
