@@ -537,6 +537,13 @@ def names_or_help(names: Iterable[str], shown_by: str) -> str:
     return f" (it has: {', '.join(names)})" if few else f" ({shown_by} shows all)"
 
 
+def check_idle(config: object, name: str, reason: str) -> None:
+    """Raises ValueError if a hyper-parameter is set that nothing reads, for a reason such as
+    "without kl_coef"."""
+    if getattr(config, name) != getattr(type(config), name):
+        raise ValueError(f"{name} has no effect {reason}; leave it out")
+
+
 def check_buffer_size(buffer_size: int, num_envs: int) -> None:
     """Raises ValueError if a replay buffer cannot hold one step of all environments."""
     if num_envs > buffer_size:

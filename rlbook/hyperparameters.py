@@ -26,6 +26,7 @@ from rlbook.checks import (
     Kind,
     boolean,
     check,
+    check_idle,
     did_you_mean,
     names_or_help,
     non_negative,
@@ -231,8 +232,7 @@ def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -
     """
     if getattr(config, switch) is None:
         for idle in needs:
-            if getattr(config, idle) != getattr(type(config), idle):
-                raise ValueError(f"{idle} has no effect without {switch}; leave it out")
+            check_idle(config, idle, f"without {switch}")
         return
     value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
     if not isinstance(value, float | int) or not low <= value <= high:

@@ -17,6 +17,10 @@ along the dimensions, so that the tilings do not lie along one diagonal; it has 
 dimension, since a displaced grid would else not cover the box. With d dimensions that makes T ·
 (bins + 1)^d features. A whole number k out of n counts as the interval [k, k + 1) of [0, n].
 
+Along the dimension of the odd number k, the T displacements differ only if k and T share no factor:
+with T = 3 the second dimension is displaced by whole tiles, that is not at all. With a power of 2
+they differ in all dimensions; the book recommends one of at least 4 D.
+
 Source: Sutton & Barto 2018, sections 9.3 (aggregation) and 9.5.1 to 9.5.4, eq. 9.17 and 9.18; the
 displacements: Miller & Glanz
 1996. Difference: no hashing; what is outside the box is seen at its edge.

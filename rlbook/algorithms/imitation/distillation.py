@@ -44,7 +44,7 @@ from rlbook.algorithms.imitation.teacher import Teacher, teacher_of
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.reference import Observations
-from rlbook.checks import non_negative, positive, positive_int, unit_interval, value_at
+from rlbook.checks import check_idle, non_negative, positive, positive_int, unit_interval, value_at
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
@@ -149,6 +149,8 @@ class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
         super().__post_init__()
         if not self.soft_coef and not self.hard_coef:
             raise ValueError("soft_coef and hard_coef are both 0, so nothing would be learned")
+        if self.divergence != "jsd":
+            check_idle(self, "mixture", f"where divergence is {self.divergence!r}")
 
 
 class Distillation(PolicyAgent):

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from rlbook.checks import (
     bound,
+    check_idle,
     non_negative,
     non_negative_int,
     positive,
@@ -221,4 +222,7 @@ class ReferenceOptions(Hyperparameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_estimator(self.kl_estimator, self.kl_in)
+        if self.kl_coef == 0.0:
+            check_idle(self, "kl_estimator", "without kl_coef")
+            check_idle(self, "kl_clamp", "without kl_coef")
         check_moving(self, "kl_coef", "kl_target", ("kl_horizon", "kl_coef_min", "kl_coef_max"))

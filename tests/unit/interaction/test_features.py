@@ -76,6 +76,23 @@ def test_a_displacement_of_a_tile_moves_every_tiling_by_one() -> None:
     assert np.isin(inside, [0, 6, 12]).all() and (np.abs(inside.mean() - 6) < 0.1)
 
 
+@pytest.mark.parametrize(
+    ("tilings", "places"), [(3, [3, 1]), (6, [6, 2]), (4, [4, 4]), (8, [8, 8])]
+)
+def test_a_power_of_two_displaces_every_tiling_along_every_dimension(
+    tilings: int, places: list[int]
+) -> None:
+    """How many places the borders of one tile of 5 have, along each dimension: those of a multiple
+    of 3 coincide in the second one."""
+    tiles, along = made(SQUARE, tilings=tilings, bins=5), np.linspace(0.2, 0.4, 242)[1:-1]
+    corner = np.array([0.0, -2.0])
+    for dimension, expected in enumerate(places):
+        seen = np.tile(corner, (len(along), 1))
+        seen[:, dimension] += along * [1.0, 4.0][dimension]
+        changes = np.diff(tiles.active_features(seen), axis=0).any(axis=1)
+        assert changes.sum() + 1 == expected
+
+
 def test_polynomials_and_cosines() -> None:
     powers = made(SQUARE, features="polynomial", order=2)
     x, y = 0.3, 0.375  # (-0.5 + 2) / 4

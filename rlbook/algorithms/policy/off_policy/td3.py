@@ -35,7 +35,7 @@ from rlbook.algorithms.policy.off_policy.deterministic_agent import (
     update_targets,
 )
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
-from rlbook.checks import non_negative, positive_int
+from rlbook.checks import check_idle, non_negative, positive_int
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss
 from rlbook.networks.optimizer import LossOutput, Optimizer
@@ -94,6 +94,11 @@ class TD3Config(DeterministicConfig):
     target_noise_clip: Annotated[float, non_negative] = 0.5  # c, clip range ±c of target_noise
     # d, critic gradient steps per policy gradient step
     policy_delay: Annotated[int, positive_int] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_noise == 0.0:
+            check_idle(self, "target_noise_clip", "without target_noise")
 
 
 class TD3(DeterministicAgent):

@@ -303,6 +303,10 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
             teacher=teacher_for("Maze-v0"),
             divergence="reversed",
         )
+    for kind in ("forward", "reverse"):
+        with pytest.raises(ValueError, match=f"mixture has no effect where divergence is {kind!r}"):
+            Distillation.Config(mixture=0.9, divergence=kind)
+    assert Distillation.Config(mixture=0.9, divergence="jsd").mixture == 0.9
     assert (
         rlbook.registry.refusal_reason("distillation", "Maze-v0")
         == "it needs a teacher (--teacher, teacher=…)"

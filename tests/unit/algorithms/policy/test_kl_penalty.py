@@ -16,6 +16,7 @@ from closeness import assert_near, near
 from steps import loss_of
 
 from rlbook.algorithms.policy.kl_penalty import KLPenalty
+from rlbook.functional.schedules import Linear
 from rlbook.registry import agent_class
 
 Make = Callable[..., Any]
@@ -144,6 +145,17 @@ def test_k1_in_the_loss_is_refused(algorithm: str) -> None:
         config(kl_coef=0.1, kl_in="loss", kl_estimator="k1")
     assert config(kl_coef=0.1, kl_in="loss", kl_estimator="k1+").kl_estimator == "k1+"
     assert config(kl_coef=0.1, kl_in="reward", kl_estimator="k1").kl_estimator == "k1"
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "gail"])
+def test_an_estimator_of_a_penalty_without_weight_is_refused(algorithm: str) -> None:
+    config: Any = agent_class(algorithm).Config
+    for setting in ({"kl_estimator": "k3"}, {"kl_clamp": 10.0}):
+        with pytest.raises(ValueError, match=r"has no effect without kl_coef; leave it out"):
+            config(**setting)
+    penalty = {"kl_estimator": "k3", "kl_clamp": 10.0, "kl_coef": Linear(0.1, 0.0)}
+    if algorithm == "ppo":
+        assert config(**penalty).resolve(1.0).kl_coef == 0.0, "a weight may fall to 0"
 
 
 # ---- a bandit of three tokens, of which the first is paid 1: the weight of the penalty is what it says

@@ -293,6 +293,12 @@ def test_exploring_adds_normal_noise_within_the_box_and_evaluating_none(algorith
         )
 
 
+def test_a_bound_of_noise_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="target_noise_clip has no effect without target_noise"):
+        TD3Config(target_noise=0.0, target_noise_clip=0.1)
+    assert TD3Config(target_noise=0.1, target_noise_clip=0.1).target_noise_clip == 0.1
+
+
 def test_discrete_actions_are_refused() -> None:
     import rlbook
 
