@@ -1,4 +1,4 @@
-"""Copies of what a vector environment shows, since it may write its next step into the same arrays."""
+"""Copies of what a vector environment shows: it may write its next step into the same arrays."""
 
 from __future__ import annotations
 
