@@ -114,7 +114,12 @@ class _Bar:
             self._say(run)
             empty = bar_format("", "", total is not None, columns())
             self.bar = tqdm(
-                total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05, bar_format=empty
+                total=total,
+                initial=done if total is None else min(done, total),  # a resumed run has begun
+                file=sys.stderr,
+                dynamic_ncols=True,
+                mininterval=0.05,
+                bar_format=empty,
             )
         self._say(run)
         mean = recent_return(run)
@@ -153,7 +158,13 @@ class _NotebookBar:
                 from tqdm.auto import tqdm
             name = f"{run.request.algorithm} on {run.request.recipe.name}"
             unbroken = name.replace("-", "\N{NON-BREAKING HYPHEN}")
-            self.bar = tqdm(total=total, desc=unbroken, unit=f" {unit}", leave=False)
+            self.bar = tqdm(
+                total=total,
+                initial=done if total is None else min(done, total),
+                desc=unbroken,
+                unit=f" {unit}",
+                leave=False,
+            )
         for note in self.notes.take_new(run):
             print(f"note: {note}", file=message_stream())
         mean = recent_return(run)

@@ -286,7 +286,8 @@ class Run(RunViews):
             schedules: "stretch" or "hold", as in `resume`.
 
         Raises:
-            RequestError: the budget is used up and none of the three is given.
+            RequestError: the budget is used up, or a callback or `stop_at_return` ended the run,
+                and none of the three is given.
             TrainingError, Interrupted: as in `rlbook.train`.
         """
         self._check_idle()
@@ -295,6 +296,12 @@ class Run(RunViews):
             raise RequestError(
                 f"the run has used its budget, {self._progress_text()}; give a larger budget: "
                 f"run.train({next(iter(budgets_of(self.request.options)), 'steps')}=…)"
+            )
+        # a planner has nothing more to do where it has converged
+        if not more and self.reports.is_ended and not self._source.reports_each:
+            raise RequestError(
+                f"the run ended before its budget was used, after {self._progress_text()}, at a"
+                " callback or at stop_at_return; give the steps that follow: run.train(steps=…)"
             )
         taken = {
             "steps": self.steps,
@@ -501,7 +508,7 @@ class Run(RunViews):
                 f"the budget {grew} from {ways[0]} to {ways[1]}; what follows it {what}:"
                 f" {', '.join(scheduled)}"
             )
-        self.reports.marks = math.floor(done * REPORTS)
+        self.agent.progress, self.reports.marks = done, math.floor(done * REPORTS)
         if self.folder is None:
             return
         config = self.request.as_yaml()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,23 @@ def test_a_learning_rate_is_not_held_at_zero(tmp_path: Path, capsys: Any) -> Non
 def test_a_run_that_has_used_its_budget_wants_to_know_how_much_more() -> None:
     with pytest.raises(RequestError, match=r"has used its budget, 400 steps and .* run\.train\(st"):
         short().train()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_run_that_was_stopped_reports_each_hundredth_of_a_larger_budget(
+    kept: bool, tmp_path: Path
+) -> None:
+    def stop(run: rlbook.Run) -> str | None:
+        return "stop" if run.steps >= 300 else None
+
+    out = tmp_path / "run" if kept else None
+    run = rlbook.train("q_learning", "Maze-v0", steps=1000, eval_every=0, on_report=stop, out=out)
+    with pytest.raises(RequestError, match=r"ended before its budget was used, after 300 steps"):
+        run.train()
+    run.train(steps=1700)
+    steps = [report["step"] for report in run.metrics][-86:]
+    assert (steps[0], steps[-1]) == (300, 2000), "one that ends the first part, 85 of the second"
+    assert max(later - step for step, later in pairwise(steps)) <= 21
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,14 @@ import pytest
 
 import rlbook
 from rlbook.interaction.budget import Budget
-from rlbook.runs.progress import Notes, _format_count, _Lines, done_and_total, recent_return
+from rlbook.runs.progress import (
+    Notes,
+    _Bar,
+    _format_count,
+    _Lines,
+    done_and_total,
+    recent_return,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +91,16 @@ def test_a_run_that_is_trained_again_shows_only_new_notes(
     run.train(steps=50, quiet=False)
     run.train(steps=50, quiet=False)
     assert capsys.readouterr().err.count("an old note") == 1
+
+
+def test_the_time_left_is_that_of_what_a_resumed_run_does_itself() -> None:
+    """At nine tenths of a budget when it is resumed, of which it has done none so far."""
+    display, resumed = _Bar(), run(Budget(1_000, None), steps=900)
+    resumed.notes, resumed.seconds = (), {}
+    resumed.request.algorithm, resumed.request.recipe = "ppo", SimpleNamespace(name="Maze-v0")
+    display(resumed)
+    assert (display.bar.n, display.bar.initial) == (900, 900)
+    display.close()
 
 
 def test_a_log_file_gets_a_line_for_each_tenth_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
