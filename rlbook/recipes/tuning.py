@@ -294,7 +294,7 @@ def _search(
     first = None
     if start is not None:
         drawn = draw(plan.space, import_optuna().trial.FixedTrial(start))
-        known = plan.settings(drawn, allow_import=trust)
+        known = read_plan(folder).settings(drawn, allow_import=trust)  # as the trials have it
         first = next((trial for trial in complete if trial.hyperparameters == known), None)
     tuning = Tuning(folder, folder / PRESET, found, best, first, list(plan.seeds), fresh_seeds)
     _measure(plan, crew, tuning)

@@ -293,6 +293,15 @@ def test_fresh_seeds_begin_at_the_next_ten_and_repeat_no_tuning_seed() -> None:
     assert next_fresh_seeds(replace(PLAN, seeds=range(3)), 2) == [10, 11]
 
 
+@pytest.mark.thorough
+def test_the_first_trial_is_found_beside_settings_that_a_file_holds_otherwise(here: Path) -> None:
+    """A tuple is a list in the study, and a schedule is text."""
+    fixed: dict[str, Any] = {"hidden_sizes": (8,), "entropy_coef": "linear(0.1, 0.01)"}
+    counts = {"trials": 1, "seeds": 1, "fresh_seeds": 0, "steps": 100, "eval_episodes": 1}
+    found = tune("reinforce", "CartPole-v1", out="a", search=["gamma"], **counts, **fixed)
+    assert found.first == found.best
+
+
 def test_a_preset_holds_what_the_result_depends_on() -> None:
     assert parse_yaml(PLAN.as_preset({"alpha": 0.5})) == {
         "algorithm": "q_learning",
