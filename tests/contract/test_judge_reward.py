@@ -143,6 +143,22 @@ def test_a_completion_of_a_row_without_an_answer_has_no_score_of_a_comparison() 
     assert named["reward/judge/failed"].tolist() == [0.0, 1.0]
 
 
+def test_a_cache_knows_which_model_a_server_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server at one address has another model the third time."""
+    with failing("yes") as (url, seen):
+        settings = judge_model.JudgeSettings(server=url, cache=str(tmp_path / "answers.db"))
+        for name in ("one", "one", "two"):
+            listed = {"object": "list", "data": [{"id": name, "object": "model"}]}
+            monkeypatch.setattr(
+                Failing, "do_GET", lambda self, listed=listed: self.answer(200, listed)
+            )
+            judge_model.open_judge.cache_clear()
+            assert judge_model.open_judge(settings).ask(["text"]) == ["yes"]
+        assert seen == ["text", "text"]
+
+
 def test_a_prompt_that_leaves_no_room_for_the_judges_answer_is_not_judged(folder: Path) -> None:
     settings = judge_model.JudgeSettings(folder=str(folder), max_tokens=8)
     codec = chat_codec(folder_codec(str(folder)))

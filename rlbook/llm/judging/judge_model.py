@@ -19,10 +19,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlbook.llm.judging.answer_cache import AnswerCache
 from rlbook.llm.serving.complaints import server_complaint
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 KEY = "RLBOOK_API_KEY"
 ROWS = 256  # prompts that a local model reads at a time
@@ -69,7 +72,8 @@ def open_judge(settings: JudgeSettings) -> JudgeModel:
         answer, name = _folder_answers(settings)
         return JudgeModel(answer, name, settings)
     assert settings.server is not None
-    return JudgeModel(_ServerAnswers(settings), settings.server, settings)
+    server = _ServerAnswers(settings)
+    return JudgeModel(server, settings.server, settings, server.find_model)
 
 
 class JudgeModel:
@@ -79,6 +83,7 @@ class JudgeModel:
         answer: prompts → their answers, None where there is none.
         name: what else than the prompt an answer depends on.
         settings: see `JudgeSettings`.
+        find_model: the name of the model, where the settings do not say it.
     """
 
     def __init__(
@@ -86,8 +91,10 @@ class JudgeModel:
         answer: Callable[[list[str]], list[str | None]],
         name: str,
         settings: JudgeSettings,
+        find_model: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.answer, self.name, self.settings = answer, name, settings
+        self.find_model = find_model
         self.cache = AnswerCache(settings.cache)
         self.asked = 0
         """Prompts whose answers were not in the cache."""
@@ -98,7 +105,10 @@ class JudgeModel:
         Raises:
             JudgeError: a server has never answered.
         """
-        keys = {prompt: self._key(prompt) for prompt in prompts}
+        model = self.settings.model
+        if self.settings.cache is not None and model is None:
+            model = self.find_model()  # a file outlives the model at an address
+        keys = {prompt: self._key(model, prompt) for prompt in prompts}
         known = self.cache.find(keys.values())
         new = [prompt for prompt, key in keys.items() if key not in known]
         self.asked += len(new)
@@ -111,8 +121,8 @@ class JudgeModel:
         self.cache.keep(fresh)
         return [known.get(keys[prompt], fresh.get(keys[prompt])) for prompt in prompts]
 
-    def _key(self, prompt: str) -> str:
-        content = [self.name, self.settings.model, self.settings.max_tokens, prompt]
+    def _key(self, model: str | None, prompt: str) -> str:
+        content = [self.name, model, self.settings.max_tokens, prompt]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -123,17 +133,23 @@ class _ServerAnswers:
         self.settings, self.model = settings, settings.model
         self.has_answered = False
 
+    def find_model(self) -> str:
+        """The name of the model that is asked. Raises JudgeError if the server does not say."""
+        if self.model is None:
+            openai = _import_openai()
+            try:
+                with self._client() as client:
+                    self._find_model(client)
+            except (openai.OpenAIError, ValueError) as error:
+                raise self._complaint(error) from None
+        return str(self.model)
+
     def __call__(self, prompts: list[str]) -> list[str | None]:
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise JudgeError(
-                f'a judge on a server needs {error.name}: pip install "rlbook[serve]"'
-            ) from None
+        openai = _import_openai()
         lost = threading.Event()  # once it cannot be reached, the rest of a round does not wait
         failures: list[Exception] = []
 
-        def ask(client: openai.OpenAI, prompt: str) -> str | None:
+        def ask(client: OpenAI, prompt: str) -> str | None:
             if lost.is_set():
                 return None
             try:
@@ -154,12 +170,7 @@ class _ServerAnswers:
                 return None
 
         with (
-            openai.OpenAI(
-                base_url=self.settings.server,
-                api_key=os.environ.get(KEY) or "none",
-                max_retries=self.settings.retries,
-                timeout=self.settings.timeout,
-            ) as client,
+            self._client() as client,
             ThreadPoolExecutor(self.settings.jobs) as pool,
         ):
             answers: list[str | None] = [None] * len(prompts)
@@ -169,9 +180,20 @@ class _ServerAnswers:
             except (openai.OpenAIError, ValueError) as error:
                 failures.append(error)
         if failures and not self.has_answered:
-            where = f"the judge at {self.settings.server}"
-            raise JudgeError(server_complaint(failures[0], where, timeout=self.settings.timeout))
+            raise self._complaint(failures[0])
         return answers
+
+    def _client(self) -> OpenAI:
+        return _import_openai().OpenAI(
+            base_url=self.settings.server,
+            api_key=os.environ.get(KEY) or "none",
+            max_retries=self.settings.retries,
+            timeout=self.settings.timeout,
+        )
+
+    def _complaint(self, error: Exception) -> JudgeError:
+        where = f"the judge at {self.settings.server}"
+        return JudgeError(server_complaint(error, where, timeout=self.settings.timeout))
 
     def _find_model(self, client: Any) -> None:
         if self.model is None:
@@ -179,6 +201,16 @@ class _ServerAnswers:
             if len(names) != 1:
                 raise ValueError(f"it has {len(names)} models; name one with the option model")
             self.model = names[0]
+
+
+def _import_openai() -> Any:
+    try:
+        import openai
+    except ModuleNotFoundError as error:
+        raise JudgeError(
+            f'a judge on a server needs {error.name}: pip install "rlbook[serve]"'
+        ) from None
+    return openai
 
 
 def _folder_answers(
