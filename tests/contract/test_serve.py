@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -24,7 +25,9 @@ from rlbook.llm.generation.generate import write
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model, small_llama
-from rlbook.llm.serving.protocol import ChatRequest, parse_request
+from rlbook.llm.serving.answers import AnswerFormat, ChoiceState
+from rlbook.llm.serving.engine import Piece, TopToken
+from rlbook.llm.serving.protocol import ChatRequest, CompletionRequest, parse_request
 from rlbook.llm.tokenizers.tokenizer import folder_codec
 
 PROMPTS = [f"{a}+{b}=" for a in range(20, 84, 4) for b in (17, 35, 52, 78)]  # 64
@@ -162,6 +165,17 @@ def test_log_probabilities_are_those_of_what_the_tokens_were_drawn_from(
     )
     for named, row in zip(found.logprobs.top_logprobs, expected, strict=True):
         assert list(named.values()) == near(row.topk(5).values.tolist(), **close)
+
+
+def test_tokens_with_one_text_are_told_apart() -> None:
+    """Tokens 7 and 8 are parts of characters; the more likely has their text as its name."""
+    codec: Any = SimpleNamespace(bos=1, pad=0, ends=(2,), decode=lambda ids: "\ufffda"[ids[0] < 7])
+    asked = parse_request({"model": "one", "prompt": "a", "logprobs": 3}, CompletionRequest)
+    likely = tuple(TopToken(token, -place) for place, token in enumerate((7, 8, 5), 1))
+    state = ChoiceState([5], pieces=[Piece("", 7, -1.0, likely, "stop")])
+    (choice,) = AnswerFormat(asked, codec, "one", "").complete([state])["choices"]
+    found = choice["logprobs"]["top_logprobs"]
+    assert found == [{"\ufffd": -1.0, "token_id:8": -2.0, "a": -3.0}]
 
 
 @pytest.mark.parametrize("length", [None, 600])

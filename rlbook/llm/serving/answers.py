@@ -153,15 +153,22 @@ class AnswerFormat:
             "tokens": names,
             "token_logprobs": [_finite_log_prob(piece.log_prob) for piece in pieces],
             "top_logprobs": [
-                None
-                if math.isnan(piece.log_prob)
-                else {self._name(one.token): _finite_log_prob(one.log_prob) for one in piece.top}
-                for piece in pieces
+                None if math.isnan(piece.log_prob) else self._top_log_probs(piece.top) for piece in pieces
             ]
             if self.request.num_top_tokens
             else None,
             "text_offset": offsets,
         }
+
+    def _top_log_probs(self, tokens: Sequence[TopToken]) -> Json:
+        """The log-probability of each token. Of several with one text, such as parts of a
+        character, the most likely has it as its name; the others are named by their ids."""
+        named: Json = {}
+        for one in tokens:
+            name = self._name(one.token)
+            key = f"token_id:{one.token}" if name in named else name
+            named[key] = _finite_log_prob(one.log_prob)
+        return named
 
     def _entry(self, piece: Piece) -> Json:
         own = TopToken(int(piece.token or 0), piece.log_prob)
