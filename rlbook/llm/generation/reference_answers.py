@@ -22,7 +22,7 @@ class ReferenceAnswers:
 
     Raises:
         ValueError: the vocabulary has no `</think>`, so that nobody could say where an answer
-            begins.
+            begins, or one prompt has two answers, of which an episode does not say which is meant.
     """
 
     def __init__(self, rules: TokenRules) -> None:
@@ -34,8 +34,15 @@ class ReferenceAnswers:
                 "vocabulary has no such token"
             )
         lengths = zip(rules.prompts, rules.prompt_lengths, strict=True)
-        self.row = {tuple(ids[:length].tolist()): row for row, (ids, length) in enumerate(lengths)}
+        self.row: dict[tuple[int, ...], int] = {}
         self.answers = rules.answers
+        for row, (ids, length) in enumerate(lengths):
+            first = self.row.setdefault(tuple(ids[:length].tolist()), row)
+            if first != row and self.answers[first] != self.answers[row]:
+                raise ValueError(
+                    "episode_reward 'answer' needs one answer to each prompt, but those of"
+                    f" {rules.location(first)} and of {rules.location(row)} differ"
+                )
 
     def __call__(self, batch: Batch) -> ReferenceAnswerBatches:
         """The episodes of a round [B, T]."""

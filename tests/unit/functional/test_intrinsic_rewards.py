@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,7 @@ from rlbook.functional.post_training.intrinsic_rewards import (
     mean_probability,
     self_certainty,
 )
+from rlbook.llm.generation.reference_answers import ReferenceAnswers
 from rlbook.networks.distributions import Categorical
 
 Make = Callable[..., Any]
@@ -253,3 +255,16 @@ def test_where_nobody_writes_steps_there_is_nothing_to_judge(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         stage("grpo", env, num_envs=4, group_size=2, episode_reward="answer")
+
+
+def test_a_prompt_with_two_answers_is_refused(stage: Make) -> None:
+    """A round does not say which row an episode came from."""
+    rules = reasoning(stage).env.unwrapped.rules
+    twice = copy.copy(rules)
+    twice.prompts = np.concatenate([rules.prompts, rules.prompts[:1]])
+    twice.prompt_lengths = np.concatenate([rules.prompt_lengths, rules.prompt_lengths[:1]])
+    twice.answers = [*rules.answers, rules.answers[0]]
+    ReferenceAnswers(twice)
+    twice.answers = [*rules.answers, "none"]
+    with pytest.raises(ValueError, match="needs one answer to each prompt, but those of example 1"):
+        ReferenceAnswers(twice)
