@@ -1,12 +1,14 @@
 """The sources of a chat environment's examples: a built-in task, a function or a file of rows; and
 their two splits.
 
-The split is fixed: it depends on the rows' number alone, never on the seed of a run.
+The split is fixed: it depends on the rows alone, never on the seed of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from rlbook.checks import check, import_object, one_of
 from rlbook.data.schemas import Example, example_of
+from rlbook.data.splits import split_rows
 from rlbook.data.text_files import ComputedItems, TextFile, read_rows
 from rlbook.errors import RequestError
 from rlbook.llm.tasks import TASKS
@@ -114,7 +117,8 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
     Args:
         path: see `rlbook.data.text_files.read_rows`.
         held_out_path: where the held-out rows are; None takes them out of the first file.
-        held_out: their share of it, in (0, 1); at least one row, and at least one stays.
+        held_out: their share of it, in (0, 1); at least one row, and at least one stays. Rows with
+            the same prompt are all held out, or none.
 
     Raises:
         RequestError: it cannot be read, or has too few rows; one sentence.
@@ -131,12 +135,19 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
             f"data: {path} has only one row, but one must be held out; name another file as "
             "held_out_data"
         )
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     count = min(max(1, round(held_out * len(rows))), len(rows) - 1)
-    return {
-        "train": _examples_of_rows(rows, order[count:]),
-        "held_out": _examples_of_rows(rows, order[:count]),
-    }
+    rng = np.random.default_rng(SPLIT_SEED)
+    held, train = split_rows(len(rows), count, rng, partial(_prompt_key, rows))
+    return {"train": _examples_of_rows(rows, train), "held_out": _examples_of_rows(rows, held)}
+
+
+def _prompt_key(rows: TextFile, index: int) -> Hashable:
+    """What equal prompts have in common. A row that cannot be read stands for itself; it is refused
+    where it is used."""
+    try:
+        return hashlib.sha256(repr(example_of(rows[index]).prompt).encode()).digest()
+    except ValueError:
+        return index
 
 
 def _rows(path: str) -> TextFile:

@@ -153,7 +153,8 @@ class AnswerFormat:
             "tokens": names,
             "token_logprobs": [_finite_log_prob(piece.log_prob) for piece in pieces],
             "top_logprobs": [
-                None if math.isnan(piece.log_prob) else self._top_log_probs(piece.top) for piece in pieces
+                None if math.isnan(piece.log_prob) else self._top_log_probs(piece.top)
+                for piece in pieces
             ]
             if self.request.num_top_tokens
             else None,

@@ -355,7 +355,8 @@ def test_a_reward_sees_messages_and_columns(folder: Path, tmp_path: Path) -> Non
 
 def test_prompts_over_the_limit_are_an_error_cut_or_left_out(tmp_path: Path) -> None:
     data = rows(
-        tmp_path / "rows", *({"prompt": "1" * n, "answer": "2"} for n in (3, 9, 3, 9, 9, 3))
+        tmp_path / "rows",
+        *({"prompt": str(i) * n, "answer": "2"} for i, n in enumerate((3, 9, 3, 9, 9, 3))),
     )
     limits: Any = {"data": data, "max_prompt_tokens": 4, "held_out": 0.5}
     with pytest.raises(
@@ -367,17 +368,15 @@ def test_prompts_over_the_limit_are_an_error_cut_or_left_out(tmp_path: Path) -> 
     ):
         Chat(**limits)
     cut, filtered = (Chat(**limits, overlong=way).rules for way in ("left", "filter"))
-    # the last four
-    assert {tuple(cut.prompt_ids(i)) for i in range(len(cut.texts))} == {
-        (1, 5, 5, 5),
-        (5, 5, 5, 5),
+    # the last four of BOS (1) and a digit (4 and more), three times or nine
+    shown = {
+        tuple(int(token) - int(text[0]) for token in cut.prompt_ids(i))
+        for i, text in enumerate(cut.texts)
     }
-    assert {tuple(filtered.prompt_ids(i)) for i in range(len(filtered.texts))} == {
-        (1, 5, 5, 5)
-    } and len(filtered.texts) < len(cut.texts)
-    assert filtered.context_length == 4 + 64 and {
-        filtered.texts[i] for i in range(len(filtered.texts))
-    } == {"111"}
+    assert all(row[-3:] == (4, 4, 4) for row in shown) and (4, 4, 4, 4) in shown and len(shown) > 1
+    assert 0 < len(filtered.texts) < len(cut.texts) and filtered.context_length == 4 + 64
+    for i, text in enumerate(filtered.texts):
+        assert len(text) == 3 and filtered.prompt_ids(i).tolist() == [1, *[4 + int(text[0])] * 3]
     with pytest.raises(
         ValueError, match="max_prompt_tokens is 2, and every prompt of a split is longer"
     ):
@@ -421,6 +420,17 @@ def test_every_format_and_two_files_give_the_same_examples(tmp_path: Path) -> No
         reward=len,
     ).rules
     assert list(both.texts) == ["7+7="] and list(both.answers) == [None]
+
+
+def test_rows_with_one_prompt_are_all_held_out_or_none(tmp_path: Path) -> None:
+    """Each prompt has five answers, as in data of preferences."""
+    items = [{"prompt": f"{a}+{b}=", "answer": str(b)} for a in range(20) for b in range(1, 6)]
+    data = rows(tmp_path / "rows", *({**item, "prompt": item["prompt"][:-2]} for item in items))
+    texts = {split: Chat(data=data, split=split).rules.texts for split in ("train", "held_out")}
+    assert (len(texts["train"]), len(texts["held_out"])) == (90, 10)
+    assert not set(texts["train"]) & set(texts["held_out"])
+    same = rows(tmp_path / "same", *[{"prompt": "1+1=", "answer": "2"}] * 10)
+    assert len(Chat(data=same, split="held_out").rules.texts) == 1
 
 
 def test_a_function_gives_examples_or_rows_for_each_split(
@@ -713,7 +723,7 @@ def test_a_long_row_of_recorded_answers_is_refused_by_its_line(tmp_path: Path) -
 def test_long_prompts_are_cut_or_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     data = rows(
         tmp_path / "rows.jsonl",
-        *[{"prompt": "1+1=", "answer": "2"}] * 20,
+        *({"prompt": f"{n}+=", "answer": "2"} for n in range(10, 30)),
         {"prompt": "1+" * 5_000, "answer": "2"},
     )
     assert (
