@@ -117,7 +117,7 @@ def test_where_the_observations_hide_the_state_a_memory_is_named() -> None:
 def test_the_doctor_names_a_command_also_beside_a_setting_that_was_chosen_and_is_at_fault(
     tmp_path: Path,
 ) -> None:
-    rlbook.train("sarsa", "Maze-v0", episodes=40, epsilon=0.0, alpha=1e-6, out=tmp_path / "run")
+    rlbook.train("sarsa", "Maze-v0", episodes=5, epsilon=0.0, alpha=1e-6, out=tmp_path / "run")
     signs = symptoms_of(tmp_path / "run", False)
     assert len(signs) > 1 and signs["short of the optimum"].endswith("rlbook train sarsa Maze-v0")
 
