@@ -58,6 +58,7 @@ def model(request: pytest.FixtureRequest, random_model: Callable[..., Any]) -> A
     return random_model(kind, **sizes)
 
 
+@pytest.mark.thorough
 def test_bfloat16_attends_where_torch_is_held_below_the_processor() -> None:
     """torch 2.13 raises "pack_vnni2 is only supported when avx512 is supported" there."""
     lines = (
@@ -236,6 +237,7 @@ def test_every_optimiser_goes_the_same_way_on_float32_weights(case: str) -> None
 # ---- gradient checkpointing
 
 
+@pytest.mark.thorough(quick=1)
 @FORMS
 @pytest.mark.parametrize("compute", [None, "bfloat16"])
 def test_recomputed_layers_change_no_bit(model: Any, plain: bool, compute: str | None) -> None:

@@ -283,6 +283,7 @@ def test_figure_8_4_both_find_the_new_way_and_dyna_q_plus_sooner() -> None:
     assert (np.diff(plus[:, 2_000:], axis=1).sum(axis=1) > 30).mean() >= 0.9
 
 
+@pytest.mark.thorough
 def test_figure_8_5_dyna_q_plus_finds_the_shortcut_and_dyna_q_does_not() -> None:
     result = figure("8.5", seed=1_000, runs=30 if available() else 10)
     numbers = measurements("8.5", result)
@@ -331,7 +332,7 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(number: str, tmp_path: Pat
     drawn.savefig(tmp_path / "figure.png")
 
 
-@pytest.mark.thorough(quick=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", ["5.3", "7.2", "8.4", "12.8"])
 def test_the_plain_path_draws_the_same_figure(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = SMALL[number] | {"runs": 1}

@@ -139,6 +139,7 @@ def test_with_their_defaults_they_solve_the_maze_on_ten_of_ten_seeds(
         )
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.parametrize(
     ("algorithm", "config"),
     [("n_step_td", {"n": 4}), ("td_lambda", {}), ("td_lambda", {"traces": "offline"})],

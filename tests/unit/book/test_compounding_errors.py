@@ -76,6 +76,7 @@ def test_it_does_so_from_every_seed(seed: int) -> None:
     assert 0.95 < costs.exponents(costs.dagger)[0] < 1.2
 
 
+@pytest.mark.thorough
 def test_the_picture_shows_both_and_their_bounds() -> None:
     costs = run(1, labels=400)
     labels = [line.get_label() for line in draw(costs).axes[0].get_lines()]

@@ -210,6 +210,7 @@ def savings() -> TabularMDP:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("algorithm", ["q_learning", "dyna_q"])
 def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(

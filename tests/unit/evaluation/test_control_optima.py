@@ -83,6 +83,7 @@ def test_the_last_step_is_worth_its_best_reward() -> None:
     assert values[:2].ravel().tolist() == near(expected, terms=10, size=20.0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "points", "share"),
     [

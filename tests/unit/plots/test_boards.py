@@ -127,6 +127,7 @@ def test_an_untrained_table_prefers_nothing() -> None:
     assert chart.best[chart.is_decision].all() and (chart.values[chart.is_decision] == 0).all()
 
 
+@pytest.mark.thorough
 def test_an_agent_that_only_predicts_has_values_and_no_arrows() -> None:
     chart = value_map(rlbook.train("td_prediction", "RandomWalk-v0", eval_every=0))
     assert (

@@ -287,6 +287,7 @@ def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
     assert distances[-1] < 16 and min(distances[:-1]) > 16
 
 
+@pytest.mark.thorough
 def test_pictures_of_up_to_256_colours_keep_them_all() -> None:
     rng = np.random.default_rng(10)
     for count in (256, 257):

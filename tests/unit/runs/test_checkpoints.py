@@ -168,6 +168,7 @@ def test_any_state_comes_back_through_json_and_arrays(state: dict[str, Any]) -> 
     assert same(decode(json.loads(json.dumps(skeleton)), dict(blobs)), state)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(states)
 def test_any_state_comes_back_from_the_disk_and_is_written_alike_twice(
@@ -190,6 +191,7 @@ def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_
     assert list(state) == ["z", "a"] and list(state["a"]) == ["y", "b"]
 
 
+@pytest.mark.thorough
 def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
     code = """
         import sys, numpy as np

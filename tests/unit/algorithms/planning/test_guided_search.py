@@ -333,6 +333,7 @@ def test_without_a_critic_a_search_asks_for_another_judge() -> None:
         searched(run, 2, search="best_of_n", judge="critic")
 
 
+@pytest.mark.thorough
 def test_an_agent_without_a_policy_network_does_not_search() -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=100, eval_every=0)
     with pytest.raises(RequestError, match="a guided search needs a policy network"):

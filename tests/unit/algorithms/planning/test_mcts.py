@@ -410,6 +410,7 @@ def test_an_evaluation_searches_in_its_own_environment() -> None:
 # ---- one tree, however it is grown
 
 
+@pytest.mark.thorough(quick=1)
 @pytest.mark.skipif(not available(), reason="numba is not installed")
 @pytest.mark.parametrize("open_loop", [False, True])
 def test_the_compiled_search_grows_the_same_tree_to_the_last_bit(open_loop: bool) -> None:
