@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,13 +161,6 @@ class ControlAgent(TableAgent):
         if action_mask is not None:
             forbid(row, action_mask, float(self.config.initial_value))
         return deterministic_argmax(row, int(state))
-
-    def _exploring_copy(self) -> Self:
-        """Without the action that SARSA takes next, which was chosen for the state in training."""
-        twin = super()._exploring_copy()
-        if hasattr(twin.memory, "pending"):
-            twin.memory.pending[0] = -1
-        return twin
 
     def values(self) -> np.ndarray:
         """max_a Q(s, a): [S], in reward units."""

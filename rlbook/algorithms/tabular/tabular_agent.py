@@ -136,9 +136,13 @@ class TableAgent(Agent):
         return int(choose(self.memory, self.settings, self.rng, observation))
 
     def _exploring_copy(self) -> Self:
-        """With tables of its own, since acting writes masks into them."""
+        """With tables of its own, since acting writes masks into them, and at an episode's start:
+        the action that SARSA takes next was chosen for the state in training.
+        """
         twin = super()._exploring_copy()
-        return copy.deepcopy(twin, {id(twin.rng): twin.rng})
+        twin = copy.deepcopy(twin, {id(twin.rng): twin.rng})
+        twin.begin()
+        return twin
 
     def learn(self, step: Step) -> Metrics:
         if is_mask_of_state(step.next_action_mask, step.terminated, step.truncated):
