@@ -136,11 +136,9 @@ class TableAgent(Agent):
         return int(choose(self.memory, self.settings, self.rng, observation))
 
     def _exploring_copy(self) -> Self:
-        """With tables of its own, since acting writes masks into them, and at an episode's start:
-        the action that SARSA takes next was chosen for the state in training.
-        """
-        twin = super()._exploring_copy()
-        twin = copy.deepcopy(twin, {id(twin.rng): twin.rng})
+        """With tables of its own, for acting writes masks into them, and at an episode's start."""
+        shared = super()._exploring_copy()
+        twin = copy.deepcopy(shared, {id(shared.rng): shared.rng})
         twin.begin()
         return twin
 
