@@ -29,8 +29,8 @@ test: .venv/.dev  ## the quick tests
 test-all: .venv/.dev .venv/.docs  ## all tests, the thorough and the slow ones included
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-machines: .venv/.dev  ## the numeric tests as other processors would run them (two hours; SETTING="A=1 B=2" for one)
-	@$(BIN)/python tests/machines.py $(if $(SETTING),"$(SETTING)")
+test-machines: .venv/.dev  ## the numeric tests as other processors would run them (two hours; SETTING="A=1 B=2" for one, QUICK=1 without the thorough)
+	@$(BIN)/python tests/machines.py $(if $(QUICK),--quick) $(if $(SETTING),"$(SETTING)")
 
 # uv resolves to the lowest versions, which pip cannot (UV_TORCH_BACKEND=cpu spares the gigabytes of CUDA). A failure that is about a number on a page may be that of another version's arithmetic.
 test-versions: .venv/.dev  ## the tests with the oldest and the newest versions that pyproject.toml allows (WHICH=lowest-direct or highest)

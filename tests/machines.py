@@ -1,10 +1,10 @@
-"""The numeric tests, the thorough ones among them, as other processors would run them:
-`make test-machines`.
+"""The numeric tests as other processors would run them: `make test-machines`.
 
 Other processors and other libraries add up in another order. Each setting below makes this one do
 so too: torch's own kernels (ATEN_CPU_CAPABILITY), the two libraries that multiply torch's matrices
 (RLBOOK_MATMUL, and how wide each may compute), numpy's (OPENBLAS_CORETYPE), how many threads share
-a sum, and the book alone, without its fast forms. Given settings, as "A=1 B=2", only those run.
+a sum, and the book alone, without its fast forms. Given settings, as "A=1 B=2", only those run;
+`--quick` leaves the thorough tests out.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ COMMAND = (
     "--dist",
     "worksteal",
     "-m",
-    "numeric and not slow",
 )
+TESTS = "numeric and not slow"
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 
 
@@ -102,16 +102,21 @@ def outcome(output: str, code: int) -> tuple[int, int, str]:
     )
 
 
-def main(settings: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     here, passed, failed, runs = available(), 0, 0, 0
-    for setting in settings or SETTINGS:
+    tests = TESTS + " and not thorough" if "--quick" in arguments else TESTS
+    for setting in [item for item in arguments if item != "--quick"] or SETTINGS:
         if lacking := missing(setting, here):
             print(f"{setting}: passed over, this machine has no {' or '.join(lacking)}", flush=True)
             continue
         start, asked = time.monotonic(), dict(part.split("=", 1) for part in setting.split())
         surroundings = os.environ | {"OMP_NUM_THREADS": "1"} | asked
         done = subprocess.run(
-            COMMAND, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            (*COMMAND, tests),
+            env=surroundings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         fine, wrong, names = outcome(done.stdout, done.returncode)
         print(

@@ -74,3 +74,22 @@ def test_it_fails_where_a_setting_fails_or_none_runs(
     assert machines.main(["RLBOOK_MATMUL=mkl", "RLBOOK_PLAIN=1"]) == 1
     assert capsys.readouterr().out.endswith("2 settings: 5 passed, 1 failed\n")
     assert machines.main(["RLBOOK_MATMUL=onednn"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tests"),
+    [
+        (["A=1"], "numeric and not slow"),
+        (["--quick", "A=1"], "numeric and not slow and not thorough"),
+    ],
+)
+def test_quick_leaves_the_thorough_tests_out(
+    arguments: list[str],
+    tests: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    says = "import sys; print('FAILED', sys.argv[1]); raise SystemExit(1)"
+    monkeypatch.setattr(machines, "COMMAND", (sys.executable, "-c", says))
+    assert machines.main(arguments) == 1
+    assert f"FAILED {tests}\n1 settings" in capsys.readouterr().out
