@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlbook.book.museum.curves import WITH, WITHOUT, BugCurves, final_mean, mean_curve
+from rlbook.book.museum.curves import WITH, WITHOUT, BugCurves, final_mean, mean_at_end, mean_curve
 from rlbook.book.museum.exhibit import Exhibit
 from rlbook.book.museum.training import Curve
 
@@ -32,13 +32,13 @@ class Axes:
     def from_curves(cls, exhibit: Exhibit, curves: BugCurves) -> Axes:
         """Axes that contain the mean curves and the known value."""
         means = [mean_curve(side) for side in curves.sides.values()]
-        steps = [step for curve in means for step, _ in curve]
+        last = max(curve[-1][0] for side in curves.sides.values() for curve in side if curve)
         values = [value for curve in means for _, value in curve[len(curve) // 10 :]]
         log = exhibit.shown.log and min(values) > 0
         if exhibit.shown.known is not None and not (log and exhibit.shown.known <= 0):
             values.append(exhibit.shown.known)
         low, high = min(values), max(values)
-        return cls(0.0, max(steps), low, high if high > low else low + 1.0, log)
+        return cls(0.0, last, low, high if high > low else low + 1.0, log)
 
     def x_position(self, step: float) -> float:
         """The horizontal position of a step, from 0 to 1."""
@@ -54,7 +54,7 @@ class Axes:
 
 def numbers(exhibit: Exhibit, curves: BugCurves) -> dict[str, float]:
     """The final values of the curves, by side."""
-    return {side: final_mean(mean_curve(of)) for side, of in curves.sides.items()}
+    return {side: mean_at_end(of) for side, of in curves.sides.items()}
 
 
 def legend_texts(curves: BugCurves) -> dict[str, str]:
@@ -67,7 +67,7 @@ def legend_texts(curves: BugCurves) -> dict[str, str]:
             if f"{ends[0]:.4g}" != f"{ends[-1]:.4g}"
             else ""
         )
-        found[side] = f"{side}: {final_mean(mean_curve(of)):.4g} at the end{seeds}"
+        found[side] = f"{side}: {mean_at_end(of):.4g} at the end{seeds}"
     return found
 
 

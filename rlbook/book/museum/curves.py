@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from rlbook.book.museum.exhibit import Exhibit, exhibits, find_exhibit
 from rlbook.book.museum.training import Curve
 from rlbook.errors import TrainingError
@@ -38,17 +40,30 @@ class BugCurves:
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean over seeds, at the steps of the first, as far as all of them reach."""
-    return [
-        (points[0][0], math.fsum(value for _, value in points) / len(points))
-        for points in zip(*curves, strict=False)
-    ]
+    """The mean over seeds, at those steps of the first that all of them reach.
+
+    Seeds report after different steps where a report waits for the end of an episode, so the others
+    are interpolated between their reports.
+    """
+    if not all(curves):
+        return []
+    first = max(curve[0][0] for curve in curves)
+    last = min(curve[-1][0] for curve in curves)
+    steps = [step for step, _ in curves[0] if first <= step <= last]
+    columns = [np.interp(steps, *zip(*curve, strict=True)).tolist() for curve in curves]
+    means = [math.fsum(values) / len(values) for values in zip(*columns, strict=True)]
+    return list(zip(steps, means, strict=True))
 
 
 def final_mean(curve: Curve) -> float:
     """The mean of the last tenth of a curve; NaN of an empty one."""
     tail = curve[-max(1, len(curve) // 10) :]
     return math.fsum(value for _, value in tail) / len(tail) if tail else math.nan
+
+
+def mean_at_end(curves: Sequence[Curve]) -> float:
+    """The mean over seeds of their own `final_mean`."""
+    return math.fsum(map(final_mean, curves)) / len(curves)
 
 
 @cache
@@ -112,7 +127,7 @@ def record(names: Sequence[str]) -> None:
         print(
             name,
             *(
-                f"{side}: {final_mean(mean_curve(curves)):.4g}"
+                f"{side}: {mean_at_end(curves):.4g}"
                 for side, curves in found.sides.items()
             ),
             sep="  ",
