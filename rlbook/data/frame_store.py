@@ -204,11 +204,13 @@ class FrameStore:
                 raise ValueError(f"the saved frames are not {shape} of {self.dtype}")
         if any(len(part["frames"]) != self.block for part in full):
             raise ValueError(f"a saved block of frames does not have {self.block}")
-        self.blocks, self._frozen = [], dict(enumerate(full, self.dropped))
-        for part in full:
+        self.blocks, self._frozen = [], {}
+        for index, part in enumerate(full, self.dropped):
             self.blocks.append(part["frames"] if self.folder is None else self._new_block())
-            if self.folder is not None:
+            if self.folder is not None:  # what was read must not stay in memory
                 self.blocks[-1][:] = part["frames"]
+                part = FrozenPart({"frames": self.blocks[-1]})
+            self._frozen[index] = part
         if len(rest):
             self.blocks.append(self._new_block())
             self.blocks[-1][: len(rest)] = rest

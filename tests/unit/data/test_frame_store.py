@@ -187,6 +187,18 @@ def test_a_saved_buffer_goes_on_as_it_would_have(tmp_path: Path, count: int, pla
     assert {*map(str, tmp_path.iterdir())} == {str(tmp_path / "run")}  # the files have no names
 
 
+@pytest.mark.parametrize("place", ["memory", "folder"])
+def test_a_resumed_buffer_holds_each_frame_once(tmp_path: Path, place: str) -> None:
+    one, other = (store(1, folder=tmp_path if place == "folder" else None) for _ in range(2))
+    for step in steps_in(films(1), 30):
+        one.add(step.obs, step.next_obs)
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    full = other.state_dict()["full"]
+    assert len(full) > 3
+    for part, block in zip(full, other.blocks, strict=False):
+        assert np.shares_memory(part["frames"], block)
+
+
 def test_a_block_that_was_written_is_not_written_again(tmp_path: Path) -> None:
     replay, steps = both(1, 4, 1000)[1], steps_in(films(1), 60)
     for step in steps[:30]:
