@@ -169,8 +169,11 @@ def compare_answers(
     """Whether answers are right, and a message; a string is the error that prevented them."""
     if isinstance(answers, str):
         return Judgement(FAILED, answers)
-    if any(answer is None for answer in answers):
+    if all(answer is None for answer in answers):
         return Judgement(EMPTY, "not yet: it returns nothing")
+    if None in answers:
+        call = _call(item, cases[answers.index(None)])
+        return Judgement(WRONG, f"not right: {call} returns nothing")
     try:
         found = [np.asarray(answer, dtype=np.float64) for answer in answers]
     except (TypeError, ValueError, OverflowError):
@@ -191,17 +194,18 @@ def compare_answers(
             are_close(answer, mistake(*case)) for answer, case in zip(found, cases, strict=True)
         ):
             return Judgement(MISTAKEN, f"not right: {hint}")
-    names = inspect.signature(item.function).parameters
-    case = ", ".join(
-        f"{name}={format_value(value)}" for name, value in zip(names, cases[place], strict=True)
-    )
     if found[place].shape != exact[place].shape:
         given, wanted = (list(array.shape) for array in (found[place], exact[place]))
         return Judgement(WRONG, f"not right: the answer has shape {given} and should have {wanted}")
-    return Judgement(
-        WRONG,
-        f"not right: {item.name}({case}) is {format_value(exact[place])}, and not {format_value(found[place])}",
-    )
+    call, right = _call(item, cases[place]), format_value(exact[place])
+    return Judgement(WRONG, f"not right: {call} is {right}, and not {format_value(found[place])}")
+
+
+def _call(item: Exercise, case: tuple[Any, ...]) -> str:
+    """The call of a case as Python source."""
+    names = inspect.signature(item.function).parameters
+    given = (f"{name}={format_value(value)}" for name, value in zip(names, case, strict=True))
+    return f"{item.name}({', '.join(given)})"
 
 
 def last_line(outcome: ProgramOutcome, seconds: float) -> tuple[Any, str]:

@@ -150,7 +150,8 @@ def students(folder: Path) -> dict[str, list[Path]]:
 
 
 def submitted_files(folder: Path) -> list[Path]:
-    """A student's Python files in order, without hidden files and installed packages."""
+    """A student's Python files, those in fewer subfolders first, without hidden files and installed
+    packages."""
     found = (
         path
         for path in folder.rglob("*.py")
@@ -160,7 +161,7 @@ def submitted_files(folder: Path) -> list[Path]:
         and path.is_file()
         and not path.is_symlink()
     )
-    return sorted(found)[:MOST_FILES]
+    return sorted(found, key=lambda path: (len(path.parts), path))[:MOST_FILES]
 
 
 def deadline(text: str) -> datetime:
@@ -319,7 +320,8 @@ def _collect(
             texts[path], names = functions_in(path)
         except RequestError as error:
             broken[path] = printable(str(error).replace(str(path), path.name))
-            unread |= dict.fromkeys((path.stem, *_guess_functions(path)), (path, broken[path]))
+            for name in (path.stem, *_guess_functions(path)):
+                unread.setdefault(name, (path, broken[path]))
             continue
         for name in dict.fromkeys(names):
             holds.setdefault(name, []).append(path)
@@ -329,10 +331,8 @@ def _collect(
                 if (match := nearest_name(path.stem, names))
                 else ""
             )
-            unread[path.stem] = (
-                path,
-                printable(f"{path.name} defines no function {path.stem!r}{close}"),
-            )
+            why = printable(f"{path.name} defines no function {path.stem!r}{close}")
+            unread.setdefault(path.stem, (path, why))
     found: list[tuple[Mark, str | None]] = []
     for week in weeks:
         for name in week.write:

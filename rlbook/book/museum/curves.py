@@ -126,10 +126,7 @@ def record(names: Sequence[str]) -> None:
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         print(
             name,
-            *(
-                f"{side}: {mean_at_end(curves):.4g}"
-                for side, curves in found.sides.items()
-            ),
+            *(f"{side}: {mean_at_end(curves):.4g}" for side, curves in found.sides.items()),
             sep="  ",
         )
 

@@ -243,6 +243,11 @@ def test_who_is_a_student(tmp_path: Path) -> None:
     assert students(tmp_path) == {"ann": [tmp_path / "ann" / "returns.py"]}
     # one student's folder, flat
     assert students(tmp_path / "ann") == {"ann": [tmp_path / "ann" / "returns.py"]}
+    (tmp_path / "ann" / "old").mkdir()  # an earlier try does not count before the last one
+    (tmp_path / "ann" / "old" / "returns.py").write_text("")
+    assert students(tmp_path)["ann"] == [
+        tmp_path / "ann" / name for name in ("returns.py", "old/returns.py")
+    ]
     (tmp_path / "bob.py").write_text("")
     with pytest.raises(RequestError, match=r"a loose file, bob\.py"):
         students(tmp_path)

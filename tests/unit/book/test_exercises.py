@@ -93,6 +93,9 @@ def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
         EMPTY,
         "not yet: it returns nothing",
     )
+    sometimes = [*answers(item, item.function)[:-1], None]  # a branch without its return
+    mark, said = compare_answers(item, item.draw_cases(), sometimes)
+    assert mark == WRONG and said.endswith("returns nothing") and "running_mean(rewards=" in said
     nothing = [[float("nan")] * len(case[0]) for case in item.draw_cases()]
     assert compare_answers(item, item.draw_cases(), nothing).mark == WRONG
 
