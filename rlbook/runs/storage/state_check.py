@@ -77,12 +77,20 @@ def check_shown(space: Space, shown: object, where: str) -> None:
         for name, part in space.spaces.items():
             check_shown(part, shown[name], f"{where}/{name}")
         return
-    if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
-        array = isinstance(shown, np.ndarray | np.generic)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(shown, tuple) or len(shown) != len(space.spaces):
+            raise StateError(f"{where} is not an observation of {str(space)[:80]}")
+        for i, part in enumerate(space.spaces):
+            check_shown(part, shown[i], f"{where}/{i}")
+        return
+    arrays = spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
+    if isinstance(space, arrays) and not isinstance(shown, np.ndarray | np.generic):
+        fits = False  # their own `contains` takes lists
+    elif isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
         # a little outside its bounds does no harm
-        fits = array and shown.shape == space.shape and shown.dtype.kind == "f"
+        fits = shown.shape == space.shape and shown.dtype.kind == "f"
     else:
-        fits = not isinstance(shown, dict | list | tuple | str) and bool(space.contains(shown))
+        fits = bool(space.contains(shown))
     if not fits:
         raise StateError(f"{where} is not an observation of {str(space)[:80]}")
 

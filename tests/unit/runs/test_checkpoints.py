@@ -21,11 +21,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from warm_process import WarmProcess, run_python
 
+import rlbook
 from rlbook.runs.storage import checkpoints
 from rlbook.runs.storage.array_files import load_arrays
 from rlbook.runs.storage.checkpoints import (
@@ -40,6 +42,7 @@ from rlbook.runs.storage.checkpoints import (
     save_checkpoint,
 )
 from rlbook.runs.storage.saved_parts import check_parts
+from rlbook.runs.storage.state_check import check_shown
 from rlbook.runs.storage.state_encoding import DTYPES, StateError, decode, encode
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -817,3 +820,30 @@ def test_loading_takes_the_memory_of_the_arrays_and_no_more(tmp_path: Path) -> N
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert same(found, state) and peak < 1.2 * 2**24
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.Dict(a=spaces.Text(4)))),
+        spaces.Text(4),
+        spaces.OneOf((spaces.Discrete(2), spaces.MultiBinary(2))),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.Box(0, 255, (2, 2), np.uint8),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_a_saved_observation_of_any_space_is_one_of_it(space: spaces.Space) -> None:
+    space.seed(0)
+    for _ in range(5):
+        check_shown(space, space.sample(), "obs")
+    for forged in ([0, 1], (0, 1, 2, 3), "forged", {"a": 0}, None):
+        with pytest.raises(StateError, match=r"^obs\S* is not an observation of "):
+            check_shown(space, forged, "obs")
+
+
+def test_a_search_run_loads_where_observations_are_tuples(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    rlbook.train("mcts", "Blackjack-v1", simulations=4, steps=3, eval_every=0, out=folder)
+    assert len(rlbook.load(folder).evaluate(episodes=2).returns) == 2
