@@ -13,6 +13,8 @@ import torch
 
 import rlbook
 from rlbook.data.episodes import Episode, Episodes
+from rlbook.data.schemas import schema_of
+from rlbook.data.text_files import rows_in_memory
 from rlbook.runs.storage.folder import ROWS
 
 SUMS = [{"prompt": f"{n}+{n}=", "completion": str(2 * n)} for n in range(40)]
@@ -81,6 +83,15 @@ def test_arrays_in_a_row_are_lists() -> None:
     texts = np.array(["2", "3"], dtype=object)
     rows = [{"prompt": "1+1=", "completions": texts, "scores": np.array([1.0, 0.0])}] * 8
     assert rlbook.train("grpo", "Addition-v0", data=rows, kl_coef=0.1, **SHORT).steps > 0
+
+
+def test_a_cell_that_a_table_lacks_is_none() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [{"instruction": "1+1=", "output": "2", "input": "a sum"}]
+    rows.append({"instruction": "2+2=", "output": "4"})
+    read = [*rows_in_memory(pandas.DataFrame(rows))]
+    assert read == [rows[0], rows[1] | {"input": None}]
+    assert schema_of(read[1]).read(read[1]) == schema_of(rows[1]).read(rows[1])
 
 
 @pytest.mark.parametrize("saved", ["from the start", "afterwards", "by a callback"])
