@@ -15,10 +15,7 @@ from rlbook.seeding import UniformSource
 
 GOES_ON, TERMINATED, STUCK = 0, 1, 2
 """The outcome of a step. STUCK is the environment's own truncation: nothing is known about what
-would follow.
-
-STUCK is the environment's own truncation: nothing is known of what would follow.
-"""
+would follow."""
 
 
 class OutcomeTable(NamedTuple):

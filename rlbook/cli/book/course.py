@@ -208,6 +208,8 @@ def _grade(
     )
     files = [Path(name) for name in wanted if name]
     for file in files:
+        if [other.absolute() for other in files].count(file.absolute()) > 1:
+            raise RequestError(f"{file} is named for two outputs; choose a file for each")
         if file.exists():
             raise RequestError(f"{file} exists already; move it away, or choose another file")
         if not file.parent.is_dir():

@@ -68,8 +68,7 @@ class TabularEnv(gymnasium.Env):
         self.action_space = spaces.Discrete(model.num_actions)
         self._model = model
         if model.feasible is not None and views is None:
-            # from a state to [A] bool, as gymnasium's Taxi has it
-            self.action_mask = model.feasible.__getitem__
+            self.action_mask = self._mask_of  # as gymnasium's Taxi has it
         self._state = int(np.argmax(model.initial > 0))
 
     @cached_property
@@ -86,11 +85,12 @@ class TabularEnv(gymnasium.Env):
 
     def _info(self) -> dict[str, Any]:
         """The info with an action mask, if some actions are unavailable."""
-        return (
-            {}
-            if self._model.feasible is None
-            else {"action_mask": self._model.feasible[self._state]}
-        )
+        return {} if self._model.feasible is None else {"action_mask": self._mask_of(self._state)}
+
+    def _mask_of(self, state: int) -> np.ndarray:
+        """The actions available in a state, [A] bool; a copy, which may be written to."""
+        assert self._model.feasible is not None
+        return self._model.feasible[state].copy()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < self._model.num_actions:

@@ -288,6 +288,16 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(
     assert not any(tmp_path.iterdir())
 
 
+def test_no_output_of_a_grading_is_written_over_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "class" / "ann").mkdir(parents=True)
+    assert main(["course", "grade", "class", "--details", "./marks.csv"]) == 2
+    assert "marks.csv is named for two outputs" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["class"]
+
+
 def test_the_syllabus_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["course"]) == 0
     assert capsys.readouterr().out.count("\nweek ") == 11

@@ -58,6 +58,19 @@ def exact(model: TabularMDP, gamma: float) -> np.ndarray:
     return action_values
 
 
+def test_what_is_written_into_a_mask_changes_no_model() -> None:
+    model = growth()
+    env: Any = TabularEnv(model)
+    feasible = np.isfinite(model.rewards)
+    for mask in (env.reset(seed=0)[1]["action_mask"], env.action_mask(0), env.step(0)[4]):
+        mask = mask["action_mask"] if isinstance(mask, dict) else mask
+        mask[:] = ~mask
+    np.testing.assert_array_equal(model.feasible, feasible)
+    vector: Any = TabularVectorEnv(2, model=model)
+    vector.reset(seed=0)[1]["action_mask"][:] = False
+    np.testing.assert_array_equal(model.feasible, feasible)
+
+
 @pytest.mark.fast_form
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("planner", PLANNERS)
