@@ -92,15 +92,18 @@ class ReplayBuffer:
         new = Transitions(
             *(None if field is None else torch.from_numpy(np.asarray(field)) for field in fields)  # type: ignore[arg-type]
         )
+        like = new.next_action_mask
+        if like is None and self.rows is not None:
+            like = self.rows.next_action_mask
+        if like is not None:  # from the first mask on, every row has both
+            new = _with_masks(new, like)
         if self.rows is None:
             self.rows = self._empty(new)
+        elif like is not None and self.rows.action_mask is None:
+            check_memory("buffer_size", self.capacity, 2 * like[0].numel())
+            self.rows = _with_masks(self.rows, like)
         count = len(step.reward)
         first = min(count, self.capacity - self.position)
-        if new.next_action_mask is not None and self.rows.next_action_mask is None:
-            check_memory("buffer_size", self.capacity, 2 * new.next_action_mask[0].numel())
-            self.rows = _with_masks(self.rows, new.next_action_mask)
-        if self.rows.next_action_mask is not None:
-            new = _with_masks(new, self.rows.next_action_mask)
         for kept, field in zip(self.rows, new, strict=True):
             if kept is not None and field is not None:
                 kept[self.position : self.position + first] = field[:first]

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from masked_doors import OPEN, Doors
-from random_masks import RandomMasks
+from random_masks import ACTIONS, RandomMasks
 
 import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
@@ -220,6 +220,28 @@ def test_dagger_clones_among_the_allowed_actions() -> None:
     saved, agent.allowed = agent.state_dict(), []
     agent.load_state_dict(saved)
     assert np.concatenate(agent.allowed).tolist() == allowed.tolist()
+
+
+class LateMasks(RandomMasks):
+    """Allows everything at the start of an episode, and says so by showing no mask."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        obs, _ = super().reset(seed=seed)
+        self.mask = np.ones(ACTIONS, dtype=np.int8)
+        return obs, {}
+
+
+def test_dagger_allows_everything_until_the_first_mask(teacher: rlbook.Run) -> None:
+    settings = SMALL | TEACHERS["dagger"]
+    agent: Any = rlbook.train(
+        "dagger", LateMasks, seed=2, eval_every=0, expert=teacher, num_envs=3, **settings
+    ).agent
+    labels, allowed = map(np.concatenate, (agent.labels, agent.allowed))
+    assert allowed.shape == (len(labels), ACTIONS)
+    assert allowed[:3].all() and not allowed.all()
+    assert allowed[np.arange(len(labels)), labels].all()
 
 
 @pytest.mark.parametrize("name", ["fitted_q", "cql", "iql", "rce"])

@@ -143,6 +143,9 @@ class DAgger(PolicyAgent):
         self.obs.append(observation)
         self.labels.append(label)
         if action_mask is not None:
+            before = sum(map(len, self.labels[:-1]))
+            if before and not self.allowed:  # until the first mask, everything is allowed
+                self.allowed.append(np.ones((before, action_mask.shape[1]), dtype=bool))
             self.allowed.append(action_mask)
         same = (own == label).reshape(len(label), -1).all(axis=1)
         self.new, self.agreed = self.new + len(label), self.agreed + int(same.sum())

@@ -191,6 +191,15 @@ def test_a_replay_keeps_masks_from_the_first_one_on() -> None:
         assert torch.equal(one, both)
 
 
+def test_a_replay_keeps_both_masks_where_the_first_step_shows_only_the_second() -> None:
+    replay = ReplayBuffer(3, 2)
+    replay.add(step(0, None, [True, False]))
+    replay.add(step(1, [True, False], [False, True]))
+    rows = replay.rows_at(np.arange(2))
+    assert rows.action_mask.tolist() == [[True, True], [True, False]]
+    assert rows.next_action_mask.tolist() == [[True, False], [False, True]]
+
+
 def test_a_saved_mask_that_allows_nothing_is_refused() -> None:
     replay = ReplayBuffer(3, 2)
     replay.add(step(0, [True, False], [True, False]))
