@@ -2,7 +2,7 @@
 [PLACE MODULE]…`.
 
 It imports nothing of rlbook. Each MODULE is imported from PLACE before anything is given up, so
-that the program can use it.
+that the program can use it and its public parts.
 
 FOLDER/program.py runs in this very process, after the process has given up for good:
 
@@ -372,7 +372,9 @@ def main() -> None:
     own, wanted = [path for path in sys.path if path != os.path.dirname(__file__)], sys.argv[6:]
     for place, module in zip(wanted[::2], wanted[1::2], strict=True):
         sys.path = [*own, place]
-        importlib.import_module(module)
+        imported = importlib.import_module(module)
+        for name in getattr(imported, "__all__", ()):  # parts that load when they are asked for
+            getattr(imported, name, None)
     sys.argv, sys.path = ["program.py"], own
     set_limits(memory_mb, seconds, output_bytes)
     if isolate and not isolate_process(folder):

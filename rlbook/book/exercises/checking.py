@@ -11,6 +11,7 @@ import ast
 import inspect
 import json
 import signal
+import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -241,8 +242,9 @@ def text_of(path: Path) -> str:
     try:
         if path.stat().st_size > LONGEST:
             raise RequestError(f"{path} is larger than {LONGEST:,} bytes, which no answer is")
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        with tokenize.open(path) as file:  # in the encoding that it declares
+            return file.read()
+    except (OSError, UnicodeError, SyntaxError, LookupError) as error:
         raise RequestError(f"cannot read {path}: {error}") from error
 
 

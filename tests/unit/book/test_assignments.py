@@ -662,6 +662,17 @@ def test_nbgrader_reads_the_marks_and_exports_the_same(
 
 
 @in_a_sandbox
+@pytest.mark.thorough
+def test_a_file_may_print_a_tensor_and_use_all_of_numpy() -> None:
+    item = assignments()["grpo_sums"]
+    line, more = item.rubric[0], "print(torch.ones(2), np.random.default_rng(0), np.ma.ones(2))"
+    cases = item.draw_cases(line, SEED)
+    text = f"{item.solution}\nimport numpy as np\n{more}\n"
+    (report,) = judging._run(text, [line], [cases], judging.SECONDS, True)
+    assert award(item, line, cases, report) == Award("mask", RIGHT, 2, 2, "right")
+
+
+@in_a_sandbox
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*PLANTED])
 def test_the_key_earns_every_point_in_the_sandbox(name: str) -> None:

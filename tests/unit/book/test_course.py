@@ -309,6 +309,18 @@ def test_the_syllabus_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_file_is_read_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
+    path = tmp_path / "first_visit.py"
+    text = "# coding: {}\n# Löse es so:\n" + FIRST_VISIT
+    for encoding in ("latin-1", "utf-8", "cp1252"):
+        path.write_bytes(text.format(encoding).encode(encoding))
+        assert functions_in(path) == (text.format(encoding), ["first_visit"])
+    for wrong in (text.format("rot13"), text.format("klingon"), f"# ö\n{FIRST_VISIT}"):
+        path.write_bytes(wrong.encode("latin-1"))
+        with pytest.raises(RequestError, match=r"^cannot read .*first_visit\.py: "):
+            functions_in(path)
+
+
 def test_a_file_is_read_without_running_it(tmp_path: Path) -> None:
     path = tmp_path / "answer.py"
     path.write_text("1/0\ndef returns(rewards, gamma): return '\\d'\n")

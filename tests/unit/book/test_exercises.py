@@ -114,6 +114,9 @@ def test_an_answer_runs_with_numpy_and_without_files_or_an_end(
     secret.write_text("7")
     path.write_text(ANSWER)
     assert [verdict.said for verdict in check_file(path)] == ["right"]
+    # parts of NumPy that it loads when they are asked for
+    path.write_text(f"from numpy import *\nrandom.default_rng(0), ma.ones(2)\n{ANSWER}")
+    assert [verdict.said for verdict in check_file(path)] == ["right"]
     for body, said in (
         (f"    return [float(open({str(secret)!r}).read())]", "Error"),
         ("    return rewards[99]", "it failed: IndexError"),
