@@ -23,7 +23,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
-from rlbook.checks import are_batches, batch_error, check_arguments, is_one, observation_error
+from rlbook.checks import (
+    are_batches,
+    batch_error,
+    check_arguments,
+    check_idle,
+    is_one,
+    observation_error,
+)
 from rlbook.errors import RequestError, UnknownName
 
 if TYPE_CHECKING:
@@ -351,6 +358,8 @@ class Agent(metaclass=AgentType):
     hyper-parameter) random walks."""
     idle_on_data: ClassVar[tuple[str, ...]] = ()
     """Hyper-parameters without effect on learning from recorded data: they are refused there."""
+    idle_on_groups: ClassVar[tuple[str, ...]] = ()
+    """The same on ranked `Groups`."""
     prefers: ClassVar[bool] = False
     """True: without a data set, pairs are made for it: `walks` (a hyper-parameter) random walks,
     ranked by their return, or on a token task reference answers against those of other prompts."""
@@ -669,6 +678,9 @@ class Agent(metaclass=AgentType):
     def check_data(self, data: Data) -> None:
         """Raises ValueError if the agent's settings do not fit these recorded data; a run checks
         this before it writes anything."""
+        if type(data).__name__ == "Groups":
+            for name in self.idle_on_groups:
+                check_idle(self.config, name, "on ranked groups")
         for name in self.idle_on_data:
             value = getattr(self.config, name)
             if value != getattr(type(self.config), name):

@@ -31,7 +31,13 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlbook.errors import ImportRefusedError, RequestError, WrongArguments, WrongValue
+from rlbook.errors import (
+    IdleSetting,
+    ImportRefusedError,
+    RequestError,
+    WrongArguments,
+    WrongValue,
+)
 from rlbook.functional.schedules import Schedule
 
 P = ParamSpec("P")
@@ -537,11 +543,11 @@ def names_or_help(names: Iterable[str], shown_by: str) -> str:
     return f" (it has: {', '.join(names)})" if few else f" ({shown_by} shows all)"
 
 
-def check_idle(config: object, name: str, reason: str) -> None:
-    """Raises ValueError if a hyper-parameter is set that nothing reads, for a reason such as
-    "without kl_coef"."""
+def check_idle(config: object, name: str, reason: str, hint: str = "leave it out") -> None:
+    """Raises IdleSetting if a hyper-parameter is set that nothing reads, for a reason such as
+    "without kl_coef"; the message ends with the hint."""
     if getattr(config, name) != getattr(type(config), name):
-        raise ValueError(f"{name} has no effect {reason}; leave it out")
+        raise IdleSetting(name, reason, hint)
 
 
 def check_buffer_size(buffer_size: int, num_envs: int) -> None:

@@ -120,6 +120,23 @@ class WrongValue(ShortTraceback, ValueError):
     """A hyper-parameter does not exist, or cannot have this value: one sentence."""
 
 
+class IdleSetting(ShortTraceback, ValueError):
+    """A hyper-parameter is set that nothing reads, because of others: one sentence.
+
+    Args:
+        name: of the hyper-parameter.
+        reason: such as "without kl_coef".
+        hint: what to do.
+    """
+
+    def __init__(self, name: str, reason: str, hint: str) -> None:
+        super().__init__(name, reason, hint)
+        self.name = name
+
+    def __str__(self) -> str:
+        return "{} has no effect {}; {}".format(*self.args)
+
+
 @contextmanager
 def request_errors(
     beginning: str = "", kinds: tuple[type[Exception], ...] = (ValueError,)

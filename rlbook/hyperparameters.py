@@ -18,9 +18,9 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
 from rlbook.checks import (
     Kind,
@@ -34,7 +34,7 @@ from rlbook.checks import (
     optional,
     positive,
 )
-from rlbook.errors import WrongValue
+from rlbook.errors import IdleSetting, WrongValue
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ counts_visits = "counts visits"
 class Hyperparameters:
     """The base of all configs; see the module docstring."""
 
+    idle_unless: ClassVar[Mapping[str, tuple[str, object]]] = {}
+    """Field → another field and the only value of it with which the first is read."""
+
     def __new__(cls, *values: object, **fields: object) -> Self:
         names = field_names(cls) if fields else []
         for name in fields:
@@ -68,6 +71,12 @@ class Hyperparameters:
         for name, rule in _rules(type(self)).items():
             if rule.kind is not None:
                 object.__setattr__(self, name, rule.check(name, getattr(self, name)))
+        for cls in type(self).__mro__:
+            for name, (switch, value) in vars(cls).get("idle_unless", {}).items():
+                if getattr(self, switch) != value:
+                    check_idle(
+                        self, name, f"unless {switch} is {'none' if value is None else value}"
+                    )
 
     def resolve(self, progress: float, **instead: object) -> Self:
         """The config at a point of training: each schedule replaced by its value, and the named
@@ -205,16 +214,48 @@ def _members(hint: object) -> Iterator[Any]:
     )
 
 
+def as_fields(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Plain YAML values as a config holds them: a list as a tuple."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+
+
+def idle_setting(config: type, settings: Mapping[str, object]) -> str | None:
+    """The first of these settings that the config refuses because nothing reads it; None if there
+    is none, or if the config refuses them for another reason."""
+    try:
+        config(**settings)
+    except IdleSetting as error:
+        return error.name
+    except (ValueError, TypeError):
+        pass
+    return None
+
+
+def drop_idle(
+    config: type, settings: Mapping[str, object], keep: Collection[str] = ()
+) -> dict[str, Any]:
+    """The settings without those that nothing reads because of the others.
+
+    Args:
+        config: the class of the hyper-parameters.
+        settings: hyper-parameters by name.
+        keep: names that stay, such as those that the user has set, which are refused.
+    """
+    settings = dict(settings)
+    while (name := idle_setting(config, settings)) is not None and name not in keep:
+        del settings[name]
+    return settings
+
+
 def check_activation(
     config: object, name: str = "activation", layers: str = "hidden_sizes"
 ) -> None:
-    """Raises ValueError if an activation is chosen for networks without hidden layers."""
-    value = getattr(config, name)
-    if not getattr(config, layers) and value != getattr(type(config), name):
-        raise ValueError(
-            f"{name} has no effect without hidden layers, got {value!r}; name some in {layers}, or"
-            " leave it out"
-        )
+    """Raises IdleSetting if an activation is chosen for networks without hidden layers."""
+    if not getattr(config, layers):
+        hint = f"name some in {layers}, or leave it out"
+        check_idle(config, name, "without hidden layers", hint)
 
 
 def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -> None:

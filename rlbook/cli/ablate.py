@@ -4,20 +4,25 @@ several seeds."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shlex
 import time
+import types
+import typing
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rlbook.cli.command_line import drop_options, option
+from rlbook.cli.explain import default_text
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
 from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import Hyperparameters, drop_idle, field_values
 from rlbook.interaction.threads import cores
 from rlbook.registry import ALGORITHMS
 from rlbook.runs.other_libraries import unknown_hyperparameter
@@ -137,21 +142,34 @@ def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
             raise RequestError(f"--off: {unknown_hyperparameter(request.agent, name)}")
         held = getattr(request.config, name)
         value = given if equals else _off_value(name, held, kinds[name])
-        if convert(flag(name), OptionText((value,)), kinds[name]) == held:
+        off_value = convert(flag(name), OptionText((value,)), kinds[name])
+        if off_value == held:
             raise RequestError(
                 f"--off: {name} is already {value} on {request.recipe.name}; name another part"
             )
-        variants.append((f"{name}={value}".replace("/", "-"), [f"{flag(name)}={value}"]))
+        added = [f"{flag(name)}={value}", *_idle_options(request.config, name, off_value)]
+        variants.append((f"{name}={value}".replace("/", "-"), added))
     if not variants or len({name for name, _ in variants}) < len(variants):
         raise RequestError(f"--off must name hyper-parameters, each once, got {off!r}")
     return variants
+
+
+def _idle_options(config: Hyperparameters, name: str, value: object) -> list[str]:
+    """Options that set what nothing reads where `name` has this value back to its default."""
+    settings = {**field_values(config), name: value}
+    read = drop_idle(type(config), settings, keep=(name,))
+    return [
+        f"{flag(item.name)}={default_text(item)}"
+        for item in dataclasses.fields(config)
+        if item.name not in read
+    ]
 
 
 def _off_value(name: str, held: object, kind: object) -> str:
     """The value of a hyper-parameter that is switched off."""
     if isinstance(held, bool):
         return "false"
-    if "None" in str(kind):
+    if types.NoneType in typing.get_args(kind):
         return "none"
     if isinstance(held, str | tuple):
         raise RequestError(

@@ -101,6 +101,8 @@ def move_numbers_last(words: list[str]) -> list[str]:
             numbers.append(this)
         else:
             rest.append(this)
+            if takes_numbers:  # given again, such as --target-kl none: the last one counts
+                numbers = [each for each in numbers if each.partition("=")[0] != name]
         option = this if takes_numbers else None
     return rest + numbers
 

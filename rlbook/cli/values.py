@@ -83,6 +83,8 @@ def convert(name: str, text: OptionText, annotation: object) -> Any:
     if text.words == ("none",) and types.NoneType in kinds:
         return None
     sequence = next((kind for kind in kinds if typing.get_origin(kind) is tuple), None)
+    if text.words == ("none",) and sequence is not None:
+        return ()
     if sequence is not None and str in kinds:
         return _name_or_numbers(name, " ".join(text.words))
     if sequence is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from rlbook.runs.storage.plain_yaml import parse_yaml
 SHIPPED = Path(__file__).parent
 LIMIT = 1_000_000  # bytes of a recipe
 ENTRIES = ("title", "about", "seed", "defaults", "measure", "stages")
-EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 Tree = dict[str, Any]
 
 
@@ -45,10 +43,9 @@ def functions_of_the_book() -> frozenset[str]:
 
 
 def parse_recipe(path: Path) -> Tree:
-    """The content of a recipe's file; numbers such as 1e-3, which YAML reads as text, are
-    converted."""
+    """The content of a recipe's file."""
     try:
-        tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
+        tree = parse_yaml(read_file(path, LIMIT, follow=True).decode())
     except OSError as error:
         raise RequestError(f"the recipe {path} cannot be read ({system_reason(error)})") from None
     except (CheckpointError, ValueError) as error:
@@ -68,14 +65,6 @@ def parse_recipe(path: Path) -> Tree:
                 f"the recipe {path}: {key} must be a mapping, got {shorten_repr(tree[key])}"
             )
     return {"title": path.stem} | tree
-
-
-def _numbers(value: object) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
 def set_value(tree: Tree, path: list[str], value: object) -> None:

@@ -19,7 +19,7 @@ from rlbook.agent import Agent
 from rlbook.checks import Kind
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Cosine, Exponential, Inverse, Linear, Schedule
-from rlbook.hyperparameters import field_names, kinds
+from rlbook.hyperparameters import as_fields, field_names, field_values, idle_setting, kinds
 from rlbook.registry import name_of
 from rlbook.runs.other_libraries import unknown_hyperparameter
 from rlbook.runs.storage.plain_yaml import parse_yaml
@@ -132,9 +132,9 @@ def search_space(
         RequestError: an unknown or a fixed name, a range that is not allowed, or nothing to search.
     """
     space: dict[str, Range] = {}
-    for word in search or default_names(agent, config, fixed):
-        name, given, text = word.partition("=")
-        name = name.strip().removeprefix("--").replace("-", "_")
+    words = list(search) or default_names(agent, config, fixed)
+    for word in sorted(words, key=lambda word: _is_idle(_name_in(word), config)):
+        name, given, text = _name_in(word), *word.partition("=")[1:]
         if name not in field_names(type(config)):
             raise RequestError(f"search: {unknown_hyperparameter(agent, name)}")
         if name in space:
@@ -142,9 +142,43 @@ def search_space(
         if name in fixed:
             raise RequestError(f"{name} is given, so it cannot be searched; leave one out")
         kind, value = kinds(type(config))[name], getattr(config, name)
-        space[name] = _parse_range(name, text, value, kind) if given else _range_of(name, config)
-        _check(name, space[name], config)
+        read_in = _config_that_reads(name, config, space)
+        space[name] = _parse_range(name, text, value, kind) if given else _range_of(name, read_in)
+        _check(name, space[name], read_in)
     return space
+
+
+def _name_in(word: str) -> str:
+    """The hyper-parameter in a word such as --v-max=1..10."""
+    return word.partition("=")[0].strip().removeprefix("--").replace("-", "_")
+
+
+def _config_that_reads(name: str, config: object, space: Space) -> object:
+    """The config, or the one with the first value of another searched hyper-parameter where this
+    one is read. A trial leaves out what nothing reads beside its other values."""
+    if not _is_idle(name, config):
+        return config
+    others = (
+        _with_values(config, {switch: value})
+        for switch, found in space.items()
+        if isinstance(found, Choices)
+        for value in found.values
+        if _fits(config, {switch: value})
+    )
+    return next((other for other in others if not _is_idle(name, other)), config)
+
+
+def _is_idle(name: str, config: object) -> bool:
+    """Whether nothing reads a hyper-parameter because of the config's others."""
+    if name not in field_names(type(config)):
+        return False
+    found = _wide_range(name, config)
+    ends = _extremes(found) if found is not None else (1.0,)
+    values = (settings({name: end}, config) for end in ends)
+    whole = field_values(config)
+    return any(
+        idle_setting(type(config), {**whole, **as_fields(value)}) == name for value in values
+    )
 
 
 def default_names(agent: type[Agent], config: object, fixed: Collection[str] = ()) -> list[str]:
@@ -290,6 +324,8 @@ def _wide_range(name: str, config: object) -> Range | None:
 
 def _range_of(name: str, config: object) -> Range:
     found = _derive_range(name, config)
+    if (wide := _wide_range(name, config)) is not None and _is_idle(name, config):
+        _check(name, wide, config)  # raises
     if found is None:
         raise RequestError(
             f"search: {name} is {_as_text(_number(getattr(config, name)))}, from which no range "
@@ -367,7 +403,7 @@ def _parse_value(text: str, held: object) -> Plain:
     if text == "none":
         return None
     try:
-        value = float(text) if "e" in text.lower() else parse_yaml(text)
+        value = parse_yaml(text)
     except ValueError:
         value = text
     return value if isinstance(value, bool | int | float | str) else text
@@ -392,11 +428,7 @@ def _fits(config: object, values: Mapping[str, Plain]) -> bool:
 
 def _with_values(config: object, values: Mapping[str, Plain]) -> object:
     """The config with drawn values. Raises ValueError if it does not allow them."""
-    fitted = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in settings(values, config).items()
-    }
-    return dataclasses.replace(config, **fitted)  # type: ignore[type-var]
+    return dataclasses.replace(config, **as_fields(settings(values, config)))  # type: ignore[type-var]
 
 
 def _extremes(found: Range) -> tuple[Plain, ...]:

@@ -13,6 +13,7 @@ import yaml
 from rlbook.agent import Agent
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import as_fields, drop_idle, field_values
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.recipes.search_space import Choices, Interval, Plain, Space, search_space, settings
 from rlbook.registry import agent_class, check_class, name_of
@@ -22,7 +23,7 @@ from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.storage.files import read_file, replace_file
 from rlbook.runs.storage.folder import CONFIG, CONFIG_LIMIT
-from rlbook.runs.storage.plain_yaml import parse_yaml
+from rlbook.runs.storage.plain_yaml import PlainDumper, parse_yaml
 from rlbook.training import train
 
 PLAN = "tune.yaml"
@@ -110,9 +111,12 @@ class TuningPlan:
         )
 
     def settings(self, values: Mapping[str, Plain], *, allow_import: bool) -> dict[str, Any]:
-        """All hyper-parameters of a preset: fixed ones, and drawn ones."""
+        """All hyper-parameters of a preset: fixed ones, and drawn ones. What nothing reads beside
+        the others is left out."""
         config = self.request(allow_import=allow_import).config
-        return {**self.hyperparameters, **settings(values, config)}
+        chosen = {**self.hyperparameters, **settings(values, config)}
+        read = drop_idle(type(config), {**field_values(config), **as_fields(chosen)})
+        return {name: value for name, value in chosen.items() if name in read}
 
     def train(
         self,
@@ -219,7 +223,7 @@ def _range(entry: Any) -> Interval | Choices:
 
 def _dump(entries: Mapping[str, Any]) -> str:
     try:
-        return yaml.safe_dump(_plain(entries), sort_keys=False, allow_unicode=True)
+        return yaml.dump(_plain(entries), Dumper=PlainDumper, sort_keys=False, allow_unicode=True)
     except yaml.YAMLError as error:
         raise RequestError(f"tune stores its arguments as text, but {error} is not text") from None
 

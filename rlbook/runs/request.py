@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rlbook.agent import Agent
 from rlbook.data.text_files import holds_rows, rows_in_memory
 from rlbook.errors import RequestError, request_errors
 from rlbook.functional.schedules import Schedule, hold_schedule
-from rlbook.hyperparameters import field_names, field_values
+from rlbook.hyperparameters import as_fields, drop_idle, field_names, field_values
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.image_preprocessing import Preprocessing
@@ -44,7 +44,7 @@ from rlbook.runs.options import (
     refuse_narrowed,
 )
 from rlbook.runs.other_libraries import unknown_hyperparameter
-from rlbook.runs.storage.plain_yaml import parse_yaml
+from rlbook.runs.storage.plain_yaml import PlainDumper, parse_yaml
 
 EVAL_EPISODES = 20
 PASSES = 10
@@ -132,7 +132,7 @@ class Request:
         recipe = dataclasses.replace(recipe, preprocessing=preprocessing)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
         asked_for = {**settings, **variant, **(hyperparameters or {})}
-        config = _config(agent, asked_for)
+        config = _config(agent, asked_for, keep=hyperparameters or {})
         needed = getattr(agent, "num_random_episodes", None)
         walks = whole.steps and asked.data is None and "walks" not in asked_for
         # of texts there are no walks
@@ -288,7 +288,7 @@ class Request:
             "hyperparameters": self.hyperparameters,
         }
         try:
-            return yaml.dump(entries, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+            return yaml.dump(entries, Dumper=PlainDumper, sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
             raise RequestError(
                 f"env_kwargs cannot be written to config.yaml: {' '.join(map(str, error.args))}"
@@ -590,7 +590,9 @@ BESIDE_OPTIONS = ("callbacks", "config", "env_kwargs", "out", "quiet", "track")
 """Further arguments of `rlbook.train`."""
 
 
-def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
+def _config(agent: type[Agent], hyperparameters: dict[str, object], keep: Collection[str]) -> Any:
+    """The agent's config. A preset's hyper-parameter that nothing reads because of what the user has
+    set in `keep` is left out."""
     names, algorithm = field_names(agent.Config), name_of(agent)
     for key in hyperparameters:
         if key not in names:
@@ -598,12 +600,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
             refuse_foreign(algorithm, key)
             raise RequestError(unknown_hyperparameter(agent, key, (*NAMES, *BESIDE_OPTIONS)))
     with request_errors(kinds=(ValueError, TypeError)):
-        return agent.Config(
-            **{
-                key: tuple(value) if isinstance(value, list) else value
-                for key, value in hyperparameters.items()
-            }
-        )
+        return agent.Config(**drop_idle(agent.Config, as_fields(hyperparameters), keep))
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -618,8 +615,3 @@ def _plain_value(value: object) -> object:
     if dataclasses.is_dataclass(value) or isinstance(value, Path):
         return str(value)
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True

@@ -10,6 +10,8 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
+from rlbook.cli.ablate import _variants
+from rlbook.cli.train import parse_train
 
 SHORT = ["ablate", "sarsa", "Maze-v0", "--steps", "300", "--eval-episodes", "2"]
 
@@ -67,3 +69,17 @@ def test_a_wrong_request_starts_nothing(
 def test_a_bare_call_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ablate", "--help"]) == 0
     assert "--off NAME" in capsys.readouterr().out
+
+
+def test_a_part_is_switched_off_with_what_only_it_reads() -> None:
+    words = "dqn CartPole-v1 --noisy true --noise-scale 0.3 --distributional true --v-max 34"
+    training = parse_train(words.split())
+    assert _variants(training, "noisy,distributional,double") == [
+        ("noisy=false", ["--noisy=false", "--noise-scale=0.5"]),
+        ("distributional=false", ["--distributional=false", "--v-max=10"]),
+        ("double=false", ["--double=false"]),
+    ]
+    recurrent = [*words.split()[:2], "--recurrent", "gru", "--post-hidden-sizes", "8"]
+    ((_, added),) = _variants(parse_train(recurrent), "recurrent")
+    assert added == ["--recurrent=none", "--post-hidden-sizes=none"]
+    assert parse_train([*recurrent, *added]).build_request().config.post_hidden_sizes == ()

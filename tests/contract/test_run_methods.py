@@ -138,6 +138,7 @@ SCHEDULED = [
         {
             "anneal_learning_rate": False,
             "epsilon": "exponential(1, 0.1{})",
+            "prioritized": True,
             "importance_exponent": "linear(0.4, 1{})",
         },
     ),

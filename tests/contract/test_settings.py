@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.registry import agent_class
+from rlbook.runs.request import Request
 
 
 class Noise(gymnasium.Env):
@@ -357,6 +358,79 @@ def _feed(sha256: Any, part: Any) -> None:
             if isinstance(part, np.ndarray | torch.Tensor)
             else repr(part).encode()
         )
+
+
+IDLE: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("alphazero", {"noise_fraction": 0.0}, {"noise_alpha": 0.3}, "without noise_fraction"),
+    *(
+        ("mbpo", {"model_ratio": 0.0}, {name: value}, "where model_ratio is 0")
+        for name, value in {
+            "horizon": 2,
+            "members": 2,
+            "model_hidden_sizes": (3,),
+            "model_learning_rate": 0.02,
+            "model_batch_size": 3,
+            "model_every": 4,
+            "model_steps": 2,
+        }.items()
+    ),
+    ("mcts", {"leaf": "value"}, {"rollout_depth": 3}, "unless leaf is rollout"),
+    ("sac", {"temperature": 0.2}, {"target_entropy": 0.1}, "unless temperature is none"),
+    ("mbpo", {"temperature": 0.0}, {"initial_temperature": 2.0}, "unless temperature is none"),
+    ("dqn", {}, {"priority_exponent": 0.1}, "without prioritized"),
+    ("dqn", {}, {"importance_exponent": 0.1}, "without prioritized"),
+    ("dqn", {}, {"noise_scale": 0.1}, "without noisy"),
+    *(
+        ("dqn", {}, {name: value}, "without distributional")
+        for name, value in {"num_atoms": 11, "v_min": 0.0, "v_max": 1.0}.items()
+    ),
+    ("ppo", {}, {"average_divisor": 2}, "unless average is constant"),
+    ("grpo", {"average": "sequence"}, {"average_divisor": 2}, "unless average is constant"),
+]
+"""Algorithm, the other settings, a setting that nothing reads beside them, and why."""
+
+
+@pytest.mark.parametrize(("algorithm", "others", "idle", "why"), IDLE)
+def test_a_setting_that_nothing_reads_is_refused(
+    algorithm: str, others: dict[str, Any], idle: dict[str, Any], why: str
+) -> None:
+    config = agent_class(algorithm).Config
+    (name,) = idle
+    assert getattr(config(**others), name) == getattr(config, name)
+    with pytest.raises(ValueError, match=f"^{name} has no effect {why}; leave it out$"):
+        config(**others, **idle)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options", "said"),
+    [
+        ("ppo", "Maze-v0", {"steps": 8, "average": "sequence"}, "average has no effect on rows"),
+        (
+            "behavior_cloning",
+            "Maze-v0",
+            {"passes": 1, "average": "sequence"},
+            "average has no effect on rows",
+        ),
+    ],
+)
+def test_an_average_of_episodes_is_refused_where_the_rows_are_steps(
+    algorithm: str, env: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(rlbook.RequestError, match=said):
+        rlbook.train(algorithm, env, **options)
+
+
+def test_what_a_preset_sets_gives_way_to_its_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SAC's preset of the maze has a target entropy, which a fixed temperature leaves unread; what
+    the user says is refused."""
+    sac = agent_class("sac")
+    monkeypatch.setattr(sac, "presets", {"Maze-v0": {"steps": 50, "target_entropy": 0.4}})
+    assert Request.build("sac", "Maze-v0").config.target_entropy == 0.4
+    fixed = {"temperature": 0.2}
+    config = Request.build("sac", "Maze-v0", hyperparameters=fixed).config
+    assert config.target_entropy is None and config.temperature == 0.2
+    with pytest.raises(rlbook.RequestError, match="target_entropy has no effect"):
+        Request.build("sac", "Maze-v0", hyperparameters=fixed | {"target_entropy": 0.4})
 
 
 @pytest.mark.thorough

@@ -40,7 +40,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
-from rlbook.algorithms.imitation.teacher import Teacher, teacher_of
+from rlbook.algorithms.imitation.teacher import SoftActionValues, Teacher, teacher_of
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.reference import Observations
@@ -132,6 +132,7 @@ class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
     divergence: Literal["forward", "reverse", "jsd"] = "forward"
     # the teacher's weight in the mixture of jsd, in [0, 1]; 0 is forward, 1 is reverse
     mixture: Annotated[float, unit_interval] = 0.5
+    idle_unless = {"mixture": ("divergence", "jsd")}
     soft_coef: Annotated[float, non_negative] = 1.0  # α, weight of the divergence
     # β, weight of -log q(a|s) of the teacher's or the recorded action
     hard_coef: Annotated[float, non_negative] = 0.0
@@ -149,8 +150,6 @@ class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
         super().__post_init__()
         if not self.soft_coef and not self.hard_coef:
             raise ValueError("soft_coef and hard_coef are both 0, so nothing would be learned")
-        if self.divergence != "jsd":
-            check_idle(self, "mixture", f"where divergence is {self.divergence!r}")
 
 
 class Distillation(PolicyAgent):
@@ -187,14 +186,15 @@ class Distillation(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: DistillationConfig = config
         self.teacher = teacher_of(parts.teacher, self, config.value_temperature)
+        if not isinstance(self.teacher, SoftActionValues):
+            check_idle(config, "value_temperature", "where the teacher has a policy")
         self.guided, self._guiding = False, self.teacher.initial_state()
 
     def begin(self) -> None:
         super().begin()
         self._guiding = self.teacher.initial_state()
-        share = value_at(self.config.student_share, self.progress)
-        played_by_student = self.exploration.random() < share
-        self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
+        teaches = self.exploration.random() >= value_at(self.config.student_share, self.progress)
+        self.guided = teaches and self.progress < 1.0  # a finished one plays alone
 
     def act(
         self,

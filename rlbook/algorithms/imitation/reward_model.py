@@ -153,7 +153,7 @@ class RewardModel(Agent):
     observations = "policy"
     seeks_return = False
     prefers = True
-    data_kinds = ("Pairs", "Groups")
+    data_kinds, idle_on_groups = ("Pairs", "Groups"), ("margin",)
     uses = ("model", "device")
     budget = {"passes": 20}
     loss = staticmethod(reward_model_loss)

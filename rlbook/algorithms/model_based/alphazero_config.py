@@ -8,6 +8,7 @@ from typing import Annotated
 from rlbook.checks import (
     at_least,
     bound,
+    check_idle,
     non_negative,
     one_of,
     positive,
@@ -48,3 +49,8 @@ class AlphaZeroConfig(Hyperparameters):
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
     action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_fraction == 0.0:
+            check_idle(self, "noise_alpha", "without noise_fraction")

@@ -40,7 +40,14 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.model_based.world_model import world_model_update
 from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, SACNetworks, sac_update
-from rlbook.checks import positive, positive_int, positive_ints, unit_interval, value_at
+from rlbook.checks import (
+    check_idle,
+    positive,
+    positive_int,
+    positive_ints,
+    unit_interval,
+    value_at,
+)
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.dynamics import (
@@ -114,6 +121,12 @@ def imagined_step(model: WorldModel, act: Callable[[Tensor], Tensor], obs: Tenso
     return Transitions(obs, action, predicted.reward, predicted.next_obs, terminated)
 
 
+MODEL_SETTINGS = (
+    *("model_hidden_sizes", "model_learning_rate", "model_batch_size", "model_every"),
+    "model_steps",
+)
+
+
 @dataclass(frozen=True)
 class MBPOConfig(SACConfig):
     # ρ, fraction of imagined steps in a minibatch; 0 is plain SAC
@@ -130,6 +143,12 @@ class MBPOConfig(SACConfig):
     # environment steps between model updates
     model_every: Annotated[int, positive_int] = 200
     model_steps: Annotated[int, positive_int] = 400  # gradient steps per model update
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model_ratio == 0.0:
+            for name in ("horizon", "members", *MODEL_SETTINGS):
+                check_idle(self, name, "where model_ratio is 0")
 
 
 class MBPO(SAC):

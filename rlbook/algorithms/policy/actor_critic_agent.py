@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Metrics, Parts, Step
 from rlbook.algorithms.policy.options import PolicyOptions
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, refuse_average
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.policy_losses import clipped_surrogate_loss
@@ -32,6 +32,7 @@ class ActorCriticAgent(PolicyAgent):
         self, env: VectorEnv, config: PolicyOptions, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
+        refuse_average(self.policy, config)
         self.rollout = self.policy.rollout
         self.check_rollout(env, self.config.rollout_steps)
 

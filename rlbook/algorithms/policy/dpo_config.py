@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.checks import (
     at_least,
+    check_idle,
     non_negative,
     non_negative_int,
     number_in,
@@ -72,8 +73,5 @@ class DPOConfig(PolicyOptions, AdamOptions):
             "per_step": name in REFERENCE_FREE,
         }
         for setting, unread in idle.items():
-            value = getattr(self, setting)
-            if unread and value != getattr(type(self), setting):
-                raise ValueError(
-                    f"{setting} has no effect on the loss {name!r}; got {value!r}, leave it out"
-                )
+            if unread:
+                check_idle(self, setting, f"on the loss {name!r}")

@@ -14,6 +14,7 @@ from rlbook.algorithms.policy.options import (
 from rlbook.checks import (
     at_least,
     bound,
+    check_idle,
     non_negative,
     number_from,
     positive,
@@ -72,8 +73,8 @@ class RecordedGroupOptions(Hyperparameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.top is None and self.top_share != 1.0:
-            raise ValueError("top_share has no effect without top; leave it out")
+        if self.top is None:
+            check_idle(self, "top_share", "without top")
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,9 @@ class RecurrentOptions(PolicyOptions):
                 wanted = "none" if default is None else default
                 raise ValueError(f"{name} must be {wanted}, got {value!r}: {why}")
         for name in ("sequence_length", "post_hidden_sizes"):
-            if self.recurrent is None and (value := getattr(self, name)):
-                raise ValueError(
-                    f"{name} has no effect without recurrent, got {value}; set recurrent to 'gru'"
-                    " or 'lstm', or leave it out"
-                )
+            if self.recurrent is None:
+                switch = "set recurrent to 'gru' or 'lstm', or leave it out"
+                check_idle(self, name, "without recurrent", switch)
         if self.recurrent is not None and getattr(self, "kl_coef", 0.0) != 0.0:
             raise ValueError(
                 f"kl_coef must be 0 where recurrent is {self.recurrent!r}, because the reference"
@@ -178,6 +176,8 @@ class MinibatchOptions(AverageOptions):
     average: Literal["token", "sequence", "constant"] = "token"  # type: ignore[assignment]
     # number of elements per episode that average = constant divides by
     average_divisor: Annotated[int, positive_int] = 1
+
+    idle_unless = {"average_divisor": ("average", "constant")}
 
     def averaging(self) -> averages.Weighting:
         if self.average == "constant":

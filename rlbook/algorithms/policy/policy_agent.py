@@ -15,8 +15,8 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook.agent import FrozenPart, Parts, State, Step
-from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
+from rlbook.agent import Data, FrozenPart, Parts, State, Step
+from rlbook.algorithms.policy.options import AverageOptions, PolicyOptions, ScalingOptions
 from rlbook.algorithms.policy.policy_prediction import PredictingAgent
 from rlbook.algorithms.policy.reference import (
     Observations,
@@ -24,7 +24,7 @@ from rlbook.algorithms.policy.reference import (
     named_policy,
     reference_policy,
 )
-from rlbook.checks import check_memory, value_at
+from rlbook.checks import check_idle, check_memory, value_at
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
@@ -42,6 +42,12 @@ from rlbook.networks.policy import (
 )
 from rlbook.networks.recurrent_memory import RecurrentMemory
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+
+def refuse_average(policy: Policy, config: PolicyOptions) -> None:
+    """Raises ValueError if it is set how a loss of episodes is averaged, but the rows are steps."""
+    if policy.unit == "step" and isinstance(config, AverageOptions):
+        check_idle(config, "average", "on rows that are steps")
 
 
 class PolicyAgent(PredictingAgent):
@@ -140,6 +146,11 @@ class PolicyAgent(PredictingAgent):
         """Between rounds, because then a language model's KV cache is not needed."""
         large = self._acting is not None and not isinstance(self._acting, RecurrentMemory)
         return not large or not self.rollout_data.steps
+
+    def check_data(self, data: Data) -> None:
+        super().check_data(data)
+        if "Episodes" in self.data_kinds:
+            refuse_average(self.policy, self.config)
 
     def begin(self) -> None:
         self._acting = self._acting_state()

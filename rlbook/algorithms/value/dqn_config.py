@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from rlbook.checks import (
     at_least,
     bound,
+    check_idle,
     finite,
     non_negative,
     non_negative_int,
@@ -77,10 +78,11 @@ class DQNConfig(SequenceConfig):
         check_activation(self)
         if not self.v_min < self.v_max:
             raise ValueError(f"v_max must be a number above v_min {self.v_min}, got {self.v_max}")
+        for switch, needs in NEEDS.items():
+            if not getattr(self, switch):
+                for name in needs:
+                    check_idle(self, name, f"without {switch}")
         if self.recurrent is None:
-            for item in fields(SequenceConfig):
-                if getattr(self, item.name) != item.default:
-                    raise ValueError(f"{item.name} has no effect without recurrent; leave it out")
             return
         for part in ("prioritized", "noisy", "distributional"):
             if getattr(self, part):
@@ -91,6 +93,15 @@ class DQNConfig(SequenceConfig):
             raise ValueError(
                 f"overlap must be below sequence_length {self.sequence_length}, got {self.overlap}"
             )
+
+
+NEEDS = {
+    "prioritized": ("priority_exponent", "importance_exponent"),
+    "noisy": ("noise_scale",),
+    "distributional": ("num_atoms", "v_min", "v_max"),
+    "recurrent": tuple(item.name for item in fields(SequenceConfig)),
+}
+"""Hyper-parameter → those that nothing reads without it."""
 
 
 METRICS = {

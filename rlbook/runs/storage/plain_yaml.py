@@ -3,6 +3,7 @@ aliases or tags."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,13 @@ def config_of(folder: Path) -> dict[str, Any]:
     return config
 
 
+class PlainDumper(yaml.SafeDumper):
+    """Writes what `parse_yaml` reads back as it was: a text such as "1e-4" is quoted."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 class _Loader(yaml.SafeLoader):
     """A YAML loader without aliases, which could expand a short file enormously, and without
     duplicate keys."""
@@ -63,3 +71,9 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.YAMLError(f"{key.value[:80]!r} occurs twice")
             names.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+"""A number such as 1e-4, which PyYAML reads as text unless it is written 1.0e-4."""
+for _side in (_Loader, PlainDumper):
+    _side.add_implicit_resolver("tag:yaml.org,2002:float", EXPONENT, [*"-+.0123456789"])

@@ -25,6 +25,7 @@ from rlbook.recipes.search_space import (
     settings,
     start_of,
 )
+from rlbook.recipes.tuning_plan import TuningPlan
 from rlbook.registry import ALGORITHMS, agent_class, preset
 
 
@@ -175,3 +176,19 @@ def test_what_is_given_is_not_searched() -> None:
     assert list(search_space(QLearning, config, fixed=["alpha"])) == ["epsilon", "gamma"]
     with pytest.raises(RequestError, match="alpha is given"):
         search_space(QLearning, config, ["alpha"], ["alpha"])
+
+
+def test_what_a_switch_turns_off_is_searched_only_beside_it() -> None:
+    config = DQN.Config()
+    for alone in (["noise_scale"], ["v_min=-5..0"]):
+        with pytest.raises(RequestError, match="has no effect without"):
+            search_space(DQN, config, alone)
+    words = ["noise_scale", "v_min=-5..0", "noisy", "distributional=true/false"]
+    space = search_space(DQN, config, words)
+    assert space["noise_scale"] == Interval(0.05, 5.0, "log")
+    assert space["v_min"] == Interval(-5.0, 0.0)
+    assert space["distributional"] == Choices((True, False))
+    plan = TuningPlan("dqn", "CartPole-v1", {}, {}, {"noise_scale": 0.5}, space, range(1))
+    drawn = {"noise_scale": 0.3, "v_min": -1.0, "noisy": True, "distributional": False}
+    chosen = plan.settings(drawn, allow_import=False)
+    assert chosen == {"noise_scale": 0.3, "noisy": True, "distributional": False}

@@ -108,8 +108,6 @@ def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Gen
 
 @dataclass(frozen=True)
 class MCTSConfig(Hyperparameters):
-    """Hyper-parameters of Monte Carlo tree search."""
-
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
     # simulations per move, at least 1
@@ -120,6 +118,7 @@ class MCTSConfig(Hyperparameters):
     leaf: Annotated[str, one_of("rollout", "value")] = "rollout"
     # random moves per rollout, at least 1
     rollout_depth: Annotated[int, positive_int] = 10
+    idle_unless = {"rollout_depth": ("leaf", "rollout")}
     # random outcomes: "chance" nodes, "open-loop", or "auto": open-loop if outcomes rarely repeat
     stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
     # keep the subtree of the move that was played for the next search

@@ -54,10 +54,8 @@ from rlbook.networks.policy import as_array
 from rlbook.networks.target_network import polyak_update
 from rlbook.networks.values import as_mask
 
-TARGET_SHARE = 0.3
-"""H̄ of discrete actions, as a fraction of the maximum entropy."""
-LOG_STD = (-20.0, 2.0)
-"""The range of log σ."""
+TARGET_SHARE = 0.3  # H̄ of discrete actions, as a fraction of the maximum entropy
+LOG_STD = (-20.0, 2.0)  # the range of log σ
 
 
 @has_fast_form
@@ -153,6 +151,7 @@ class SACConfig(ReplayConfig):
     # discrete actions (with an action mask, A is the number allowed in the state)
     target_entropy: Annotated[float, finite] | None = None
     initial_temperature: Annotated[float, positive] = 1.0  # initial α, if α is learned
+    idle_unless = dict.fromkeys(("target_entropy", "initial_temperature"), ("temperature", None))
 
 
 class Temperature(nn.Module):

@@ -277,6 +277,14 @@ def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
         assert_near(found, expected, terms=widths(dqn.agent.q))  # type: ignore[attr-defined]
 
 
+def test_a_temperature_of_action_values_is_refused_of_a_teacher_with_a_policy() -> None:
+    ppo = rlbook.train("ppo", "Maze-v0", steps=16, num_envs=2, rollout_steps=8, eval_every=0)
+    config = Distillation.Config(value_temperature=0.5)
+    env = adapted_vector(Distillation, EnvRecipe.from_env("Maze-v0"), 2, config)
+    with pytest.raises(ValueError, match="value_temperature has no effect where the teacher has"):
+        Distillation(env, config, parts=Parts(teacher=ppo.agent))
+
+
 def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_says_so() -> None:
     with pytest.raises(
         RequestError,
@@ -304,7 +312,7 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
             divergence="reversed",
         )
     for kind in ("forward", "reverse"):
-        with pytest.raises(ValueError, match=f"mixture has no effect where divergence is {kind!r}"):
+        with pytest.raises(ValueError, match="mixture has no effect unless divergence is jsd"):
             Distillation.Config(mixture=0.9, divergence=kind)
     assert Distillation.Config(mixture=0.9, divergence="jsd").mixture == 0.9
     assert (

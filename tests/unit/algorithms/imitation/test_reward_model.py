@@ -744,3 +744,10 @@ def test_the_texts_of_a_round_are_read_a_few_at_a_time(
     assert parts.tolist() == near(
         whole.tolist(), dtype="float32", terms=widths(model.network), size=np.abs(whole).max()
     )
+
+
+def test_a_margin_of_pairs_is_refused_on_groups() -> None:
+    agent = agent_for("Maze-v0", margin=0.5)
+    agent.check_data(Pairs(WALKS[:1], WALKS[1:2]))
+    with pytest.raises(ValueError, match="margin has no effect on ranked groups; leave it out"):
+        agent.check_data(Groups([WALKS]))

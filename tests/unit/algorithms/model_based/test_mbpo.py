@@ -156,8 +156,11 @@ def test_without_imagined_steps_it_is_sac_bit_for_bit(env: str) -> None:
     sac = {name: value for name, value in SMALL.items() if not name.startswith("model")}
     plain: Any = rlbook.train("sac", env, steps=80, **sac).agent
     expected = [weight for network in plain.networks().values() for weight in network.parameters()]
-    for ratio, same in ((0.0, True), (0.5, False)):
-        agent = agent_in(env, steps=80, model_ratio=ratio)
+    for options, same in (
+        (sac | {"model_ratio": 0.0}, True),
+        (SMALL | {"model_ratio": 0.5}, False),
+    ):
+        agent: Any = rlbook.train("mbpo", env, steps=80, **options).agent
         found = [weight for network in agent.networks().values() for weight in network.parameters()]
         assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True)) == same
         assert (agent.fitted_at == 0) == same and agent.updates == plain.updates > 0

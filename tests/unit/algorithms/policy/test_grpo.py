@@ -101,13 +101,16 @@ def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(
     )
 
 
+def averaged(average: str, divisor: int) -> dict[str, Any]:
+    """The settings of an average; only the constant one reads the divisor."""
+    return {"average": average} | ({"average_divisor": divisor} if average == "constant" else {})
+
+
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
 def test_the_three_averages_are_what_their_names_say(
     stage: Make, scripted: Make, average: str
 ) -> None:
-    theatre = stage(
-        "grpo", scripted(), num_envs=8, group_size=4, average=average, average_divisor=5, **PLAIN
-    )
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, **averaged(average, 5), **PLAIN)
     agent = theatre.agent
     theatre.round()
     batch, _ = agent.prepare()
@@ -133,12 +136,7 @@ def test_the_three_averages_are_what_their_names_say(
 def test_micro_batches_do_not_change_the_gradient(
     stage: Make, scripted: Make, size: int, average: str
 ) -> None:
-    options: dict[str, Any] = {
-        "kl_coef": 0.1,
-        "entropy_coef": 0.01,
-        "average": average,
-        "average_divisor": 5,
-    }
+    options = {"kl_coef": 0.1, "entropy_coef": 0.01, **averaged(average, 5)}
     results = []
     for micro in (None, size):
         theatre = stage(
@@ -273,7 +271,7 @@ def test_what_is_logged_counts_steps_whatever_the_loss_averages_over(
     stage: Make, scripted: Make, average: str, size: int | None
 ) -> None:
     """verl's `pg_clipfrac` and TRL's `clip_ratio` are means over all tokens of the minibatch."""
-    options = {"average": average, "average_divisor": 2, "micro_batch_size": size, **PLAIN}
+    options = {**averaged(average, 2), "micro_batch_size": size, **PLAIN}
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, clip=0.01, **options)
     theatre.round()
     agent, (batch, _) = theatre.agent, theatre.agent.prepare()

@@ -669,7 +669,10 @@ def test_the_ordinary_agent_draws_no_noise_and_keeps_nothing_more() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"v_min": 1.0, "v_max": 1.0}, "v_max must be a number above v_min 1.0, got 1.0"),
+        (
+            {"distributional": True, "v_min": 1.0, "v_max": 1.0},
+            "v_max must be a number above v_min 1.0, got 1.0",
+        ),
         ({"n_step": 0}, "n_step must be an integer of at least 1, got 0"),
         ({"num_atoms": 1}, "num_atoms must be an integer of at least 2, got 1"),
         ({"priority_exponent": -1.0}, "priority_exponent must be a number of at least 0"),
