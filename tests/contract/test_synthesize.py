@@ -16,7 +16,7 @@ from warm_process import WarmProcess
 from rlbook.cli import main as cli
 from rlbook.cli.language_models.synthesize import _read_template
 from rlbook.errors import RequestError
-from rlbook.llm.serving.synthesis import SynthesisOptions, synthesize, tasks_of
+from rlbook.llm.serving.synthesis import SynthesisOptions, _written_keys, synthesize, tasks_of
 
 ROWS: list[dict[str, Any]] = [
     {"id": n, "question": f"What is {n} + {n}?", "options": [f"{n}", f"{2 * n}", f"{n * n + 9}"]}
@@ -156,6 +156,7 @@ def test_a_server_that_is_not_there_costs_no_time_and_no_lines(
     words = ["synthesize", str(rows), "--server", "http://127.0.0.1:9/v1", "--retries", "0"]
     assert cli.main([*words, "--out", str(out)]) == 2
     assert "the server at http://127.0.0.1:9/v1 cannot be reached" in capsys.readouterr().err
+    assert not out.exists()
     assert cli.main([*words, "--out", str(out), "--model", "any"]) == 1
     said = capsys.readouterr().out
     assert (
@@ -163,6 +164,28 @@ def test_a_server_that_is_not_there_costs_no_time_and_no_lines(
         and "cannot be reached; run the same command again to continue" in said
     )
     assert out.read_bytes() == b""
+
+
+@pytest.mark.parametrize("text", ['{"question": "?"}', "notes", '{"key": "a"}\nnotes'])
+def test_a_file_of_something_else_keeps_its_content(text: str, rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text(text)
+    with pytest.raises(RequestError, match="there is no JSON object with a key"):
+        synthesize(rows, out, SynthesisOptions("http://127.0.0.1:1/v1"))
+    assert out.read_text() == text
+
+
+def test_a_last_line_without_its_end_is_kept_where_it_is_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    for text, left in (
+        ('{"key": "a"}', '{"key": "a"}\n'),
+        ('{"key": "a"}\n{"key": "b", "ques', '{"key": "a"}\n'),
+        ('{"ke', ""),
+    ):
+        out.write_text(text)
+        with out.open("r+b") as file:
+            assert _written_keys(file, out) == ({"a"} if left else set())
+        assert out.read_text() == left
 
 
 def test_an_address_without_its_end_is_told_of_it(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 PROGRESS = 50  # answers between two lines about them
+LINE_START = b'{"key": "'  # of every line that is written
 QUESTIONS, OPTIONS, ANSWERS = (
     ("question", "prompt"),
     ("options", "choices"),
@@ -178,12 +179,18 @@ def synthesize(
             if tasks.setdefault(task.key, task) != task:
                 same = "question" if row.get("id") is None else "'id'"
                 raise RequestError(f"{where}: an earlier row has the same {same} and differs")
+    is_new = not os.path.lexists(out)
     with _lock_file(Path(out)) as file:
-        done = _written_keys(file, Path(out))
-        left = [task for key, task in tasks.items() if key not in done]
-        result = SynthesisResult(len(tasks), len(tasks) - len(left))
-        if left:
-            asyncio.run(_ask_all(left, file, options, result, tell))
+        try:
+            done = _written_keys(file, Path(out))
+            left = [task for key, task in tasks.items() if key not in done]
+            result = SynthesisResult(len(tasks), len(tasks) - len(left))
+            if left:
+                asyncio.run(_ask_all(left, file, options, result, tell))
+        except RequestError:
+            if is_new and not file.tell():
+                os.unlink(out)
+            raise
     return result
 
 
@@ -203,21 +210,23 @@ def _lock_file(path: Path) -> IO[bytes]:
 
 def _written_keys(file: IO[bytes], path: Path) -> set[str]:
     """The keys in the file; a partial line at its end, left by a run that was killed, is
-    removed."""
+    removed. A file that is not from here is refused, and keeps its content."""
     keys: set[str] = set()
-    end = 0
+    end, whole = 0, True
     for number, line in enumerate(file, 1):
-        if not line.endswith(b"\n"):
-            break
         try:
             keys.add(json.loads(line)["key"])
         except (ValueError, TypeError, KeyError):
+            if not line.endswith(b"\n") and line[: len(LINE_START)] == LINE_START[: len(line)]:
+                break
             raise RequestError(
                 f"{path}, line {number}: there is no JSON object with a key"
             ) from None
-        end += len(line)
+        end, whole = end + len(line), line.endswith(b"\n")
     file.truncate(end)
     file.seek(end)
+    if end and not whole:  # a complete line, but for its end
+        file.write(b"\n")
     return keys
 
 
