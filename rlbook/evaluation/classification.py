@@ -9,6 +9,7 @@ Whatever scores above the threshold is called right. Counts, ratios and areas ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ def classify(
             the two kinds.
 
     Raises:
-        RequestError: scikit-learn is not installed, or only one kind occurs.
+        RequestError: scikit-learn is not installed, only one kind occurs, or the threshold is not
+            finite.
     """
     metrics = _metrics()
     if label.all() or not label.any():
@@ -59,6 +61,8 @@ def classify(
             f"measures of a classifier need both right and wrong cases, but all {len(label)} are "
             f"{only}"
         )
+    if threshold is not None and not math.isfinite(threshold):
+        raise RequestError(f"threshold must be a finite number, got {threshold}")
     if threshold is None:
         threshold = float(score[label].mean() + score[~label].mean()) / 2
     said = score > threshold

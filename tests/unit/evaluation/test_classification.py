@@ -4,6 +4,7 @@ the command line."""
 from __future__ import annotations
 
 import json
+import math
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_a_judge_that_calls_nothing_right_has_no_precision() -> None:
     found = classify(LABEL, SCORE, 1.0)
     assert found.measures["precision"] == found.measures["recall"] == found.measures["F1"] == 0.0
     assert found.measures["accuracy"] == 5 / 8  # and yet more than half is right
+
+
+@pytest.mark.parametrize("threshold", [math.nan, math.inf])
+def test_a_threshold_is_a_number(threshold: float) -> None:
+    with pytest.raises(RequestError, match=f"threshold must be a finite number, got {threshold}"):
+        classify(np.array([True, False]), np.array([1.0, 0.0]), threshold)
 
 
 def test_both_kinds_must_occur() -> None:
