@@ -18,16 +18,16 @@ from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.explain import default_text
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
-from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
+from rlbook.cli.seeds import ONE_SEED, Facts, facts_of, on_cluster, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters, drop_idle, field_values
 from rlbook.interaction.threads import cores
-from rlbook.registry import ALGORITHMS
+from rlbook.registry import ALGORITHMS, ALIASES
 from rlbook.runs.other_libraries import unknown_hyperparameter
 from rlbook.runs.processes.interrupts import signal_of
-from rlbook.runs.processes.side_by_side import run_side_by_side
+from rlbook.runs.processes.on_cluster import start_commands
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
@@ -51,14 +51,17 @@ def run_ablation(words: Sequence[str]) -> int:
         )
     after = list(words)[list(words).index("--off") + 2 :] if "--off" in words else []
     apart = list(takewhile(lambda text: not text.startswith("-"), after))
-    if apart and apart[0] not in ALGORITHMS and ":" not in apart[0]:
+    if apart and apart[0] not in {*ALGORITHMS, *ALIASES} and ":" not in apart[0]:
         joined = ",".join([off.strip(","), *(text.strip(",") for text in apart)])
         raise RequestError(f"--off takes names with commas between them: --off {joined}")
     if option(shared, "--seeds") is None:
         shared += ["--seeds", str(SEEDS)]
-    training = parse_train(shared)
+    called = f"ablate --off {shlex.quote(off)}"
+    training = parse_train(shared, command=called, helped_by="train")
     variants: list[tuple[str, list[str]]] = [(WHOLE, []), *_variants(training, off)]
     folder = Path(training.resume or training.out_folder or free_folder(training, "ablation"))
+    if training.resume is not None and not folder.is_dir():
+        raise RequestError(f"{folder} is not a folder; start the ablation without --resume")
     places: list[tuple[str, int, Path]] = []
     commands: list[list[str]] = []
     for name, added in variants:
@@ -66,11 +69,16 @@ def run_ablation(words: Sequence[str]) -> int:
         seeds, runs = seed_commands(parse_train(line), line, place)
         places += [(name, seed, seed_folder(place, seed)) for seed in seeds]
         commands += runs
-    jobs = min(training.several.jobs or cores(), len(commands))
-    note(f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in {folder}")
+    cluster = training.several.cluster
+    jobs = training.several.jobs or (cores() if cluster is None else len(commands))
+    jobs = min(jobs, len(commands))
+    note(
+        f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in"
+        f" {folder}{on_cluster(cluster)}"
+    )
     facts: dict[int, Facts] = {}
     try:
-        with contextlib.closing(run_side_by_side("rlbook.cli.one_seed", commands, jobs)) as ended:
+        with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
             for item in ended:
                 name, seed, place = places[item.index]
                 facts[item.index] = found = facts_of(item, seed, place)
@@ -86,7 +94,7 @@ def run_ablation(words: Sequence[str]) -> int:
                 *drop_options(words, "--out", "--resume"),
                 "--out",
                 shell_path(folder),
-                "--resume",
+                *(["--resume"] if folder.is_dir() else []),
             ]
         )
         return fail(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from rlbook.cli.command_line import (
     move_numbers_last,
-    named_algorithm,
     spell_out,
+    take_algorithm,
     take_env_arguments,
 )
 from rlbook.cli.options import EnvironmentOptions, File, Number, command_options, flatten, parse
@@ -50,11 +50,8 @@ def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     words, env_kwargs = take_env_arguments(list(argv))
-    words = move_numbers_last(words)
-    algorithm = named_algorithm(words)
+    algorithm, words = take_algorithm(move_numbers_last(words))
     kinds, command = command_of(algorithm, AnimateOptions)
-    if algorithm in words:
-        words.remove(algorithm)
     prog = f"rlbook animate {algorithm}" if algorithm else "rlbook animate ALGORITHM"
     options = flatten(parse(command, spell_out(words, kinds), prog, DESCRIPTION))
     env = options["env"]

@@ -7,11 +7,12 @@ import re
 from collections import deque
 from collections.abc import Collection, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rlbook.cli.values import flag, may_import, scalar
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class
 from rlbook.runs.options import FOLDERS
 
 _VALUELESS = (
@@ -71,15 +72,18 @@ def drop_options(words: Sequence[str], *names: str) -> list[str]:
             "=" not in this
             and this not in _VALUELESS
             and waiting
-            and not _has_no_value(this, waiting[0])
+            and not (this == "--resume" and _stands_alone(waiting[0], words))
         ):
             waiting.popleft()
     return rest
 
 
-def _has_no_value(option: str, following: str) -> bool:
-    """Whether --resume has no value here."""
-    return option == "--resume" and (following.startswith("-") or following in ALGORITHMS)
+def _stands_alone(following: str, words: Sequence[str]) -> bool:
+    """Whether --resume has no value before this word. The name of an algorithm is a value only
+    where a folder has it and --out names no other."""
+    if following not in {*ALGORITHMS, *ALIASES}:
+        return following.startswith("-")
+    return has_option(words, "--out") or not Path(following).is_dir()
 
 
 def move_numbers_last(words: list[str]) -> list[str]:
@@ -128,7 +132,7 @@ def mark_resume(words: list[str]) -> list[str]:
     folder."""
     marked: list[str] = []
     for this in words:
-        if marked and marked[-1] == "--resume=" and not _has_no_value("--resume", this):
+        if marked and marked[-1] == "--resume=" and not _stands_alone(this, words):
             marked[-1] += this
         else:
             marked.append("--resume=" if this == "--resume" else this)
@@ -159,26 +163,39 @@ def _looks_like_value(this: str) -> bool:
     return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
 
 
-def named_algorithm(words: list[str]) -> str | None:
-    """The algorithm that the command line names; None if it names none.
+def take_algorithm(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Splits off the algorithm that the command line names; None if it names none.
+
+    A word after an option is its value, unless it is an algorithm and nothing else names one, as in
+    `--double dqn CartPole-v1`.
 
     Raises:
         RequestError: the first argument is not an algorithm.
     """
-    plain: list[str] = []
-    previous = ""
-    for this in words:
-        takes_value = (
-            previous.startswith("-") and "=" not in previous and previous not in _VALUELESS
-        )
-        if not this.startswith("-") and (not takes_value or this in ALGORITHMS):
-            plain.append(this)
-        previous = this
+    plain: list[int] = []
+    values: list[int] = []
+    for place, (previous, this) in enumerate(pairwise(["", *words])):
+        is_value = previous.startswith("--") and "=" not in previous and previous not in _VALUELESS
+        if not this.startswith("-") and not (is_value and previous in _TEXTS):
+            (values if is_value else plain).append(place)
+    if not _names_algorithm([words[place] for place in plain], words):
+        plain = [place for place in values if words[place] in {*ALGORITHMS, *ALIASES}] + plain
     if not plain:
-        return None
-    if plain[0] not in ALGORITHMS:
-        agent_class(plain[0], allow_import=may_import(words))
-    return plain[0]
+        return None, list(words)
+    first = plain[0]
+    if words[first] not in ALGORITHMS:
+        agent_class(words[first], allow_import=may_import(words))
+    return words[first], [*words[:first], *words[first + 1 :]]
+
+
+def _names_algorithm(plain: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether the algorithm is the first of the words that follow no option, or that of a file or
+    a folder."""
+    if has_option(words, "--config") or has_option(words, "--preset"):
+        return True
+    if not plain:
+        return has_option(words, "--resume")
+    return plain[0] in {*ALGORITHMS, *ALIASES} or (":" in plain[0] and len(plain) > 1)
 
 
 def option(words: list[str], name: str) -> str | None:

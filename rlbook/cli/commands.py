@@ -71,13 +71,17 @@ def train(words: Sequence[str]) -> int:
                     else (_start_run(training, folder, on_report), False)
                 )
     except KeyboardInterrupt as stop:
-        again = {
-            "allow_import": training.run.allow_import,
-            "workers": training.options.get("workers"),
-        }
         if follows:
             return 128 + signal_of(stop)
-        return report_interrupt(signal_of(stop), folder, as_json=training.run.json, **again)
+        return report_interrupt(
+            signal_of(stop),
+            folder,
+            as_json=training.run.json,
+            allow_import=training.run.allow_import,
+            workers=training.options.get("workers"),
+            inspect=training.options.get("inspect"),
+            trackers=training.trackers,
+        )
     except TrainingError as error:
         raise TrainingError(f"{error}; {resume_hint(folder)}") from error
     if follows:
@@ -179,7 +183,7 @@ def explain(words: Sequence[str]) -> CommandOutput:
     options = parse(Explain, words, "rlbook explain")
     from rlbook.cli.explain import explain_name
 
-    return options.json, explain_name(options.name)
+    return options.json, explain_name(options.name, allow_import=options.allow_import)
 
 
 def watch(words: Sequence[str]) -> int:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import shtab
-from tyro.conf import Positional
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
+from rlbook.cli.options import POSITIONAL
 from rlbook.cli.output import note
 from rlbook.cli.usage import GROUPS
 from rlbook.cli.values import flag
@@ -199,7 +199,7 @@ def _add_options(parser: argparse.ArgumentParser, options: type | None) -> None:
         kind, *said = _parts(hints[item.name])
         if dataclasses.is_dataclass(kind):
             _add_options(parser, typing.cast(type, kind))
-        elif _POSITIONAL not in said and flag(item.name) not in parser._option_string_actions:
+        elif POSITIONAL not in said and flag(item.name) not in parser._option_string_actions:
             spec = next((part for part in said if isinstance(part, PrimitiveConstructorSpec)), None)
             _add_option(parser, flag(item.name), spec)
 
@@ -224,9 +224,6 @@ def _add_option(
 
 def _parts(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
-
-
-_POSITIONAL = typing.get_args(Positional[int])[1]
 
 
 # Writing it

@@ -3,7 +3,6 @@ judge."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rlbook.checks import four_digits
 from rlbook.cli.command_line import take_arguments, take_env_arguments
 from rlbook.cli.language_models.judging import evaluate_pairs, evaluate_rows
-from rlbook.cli.options import Evaluate, parse
+from rlbook.cli.options import Evaluate, parse, refuse_idle
 from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.train import add_model_options
-from rlbook.cli.values import flag
 from rlbook.errors import RequestError, system_reason
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "top_k")
-ALWAYS = ("folder", "json", "allow_import", "debug")
 SHOWN = 4  # examples of each kind
 INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a percentile bootstrap"
 
@@ -46,7 +43,7 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     target, out = options.folder, options.out
     if Path(target).is_file():
         what = "a file of completions"
-        _refuse_idle(options, what, ("score", "label", "threshold", "out"), elsewhere)
+        refuse_idle(options, what, ("score", "label", "threshold", "out"), elsewhere)
         return options.json, evaluate_rows(
             target,
             options.score,
@@ -65,30 +62,30 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
         named = run = load_target(target, options.env, loading)
         if run.agent.prefers and not run.agent.plays():
             used = ("data", "threshold", "out", "checkpoint")
-            _refuse_idle(options, "a reward model", used, elsewhere)
+            refuse_idle(options, "a reward model", used, elsewhere)
             return options.json, evaluate_pairs(run, target, options.data, options.threshold, out)
         loading = {"allow_import": options.allow_import and bool(options.env or env_kwargs)}
     spec = add_model_options({}, None, model).get("model")
     found = find_target(named, options.env, env_kwargs, spec, asked["seed"] or 0, **loading)
     place = describe(found.played) if options.env or env_kwargs else {}
     if choices is not None:
-        _refuse_idle(options, "choices", ("choices", "episodes", "checkpoint", "env"))
+        refuse_idle(options, "choices", ("choices", "episodes", "checkpoint", "env"))
         return options.json, _choices(found, place, target, choices, asked["episodes"])
     drawn = ("episodes", "seed", *SAMPLING, "checkpoint", "env")
     if options.search is not None or options.simulations is not None or options.judge is not None:
-        _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
+        refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
         search = {name: getattr(options, name) for name in ("search", "simulations", "judge")}
         return options.json, _evaluate_search(
             found, place, target, {"samples": samples, **search, **sampling, **asked}
         )
     if samples is None:
-        _refuse_idle(
+        refuse_idle(
             options,
             "whole episodes; use it with --samples K, a reward model or a file",
             ("explore", "workers", *drawn),
         )
         return options.json, _episodes(found, place, target, options.explore, sampling, asked)
-    _refuse_idle(options, "samples", ("samples", "out", "compare", *drawn))
+    refuse_idle(options, "samples", ("samples", "out", "compare", *drawn))
     counts: dict[str, Any] = {
         "prompts": asked["episodes"],
         "seed": asked["seed"],
@@ -100,17 +97,6 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
 def _place_lines(place: dict[str, str]) -> str:
     """The lines of a result that say where the numbers were measured."""
     return "".join(f"\n{name:<13} {value}" for name, value in place.items())
-
-
-def _refuse_idle(
-    options: Evaluate, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
-) -> None:
-    """Raises RequestError for an option that would have no effect."""
-    if elsewhere:
-        raise RequestError(f"--{elsewhere[0]} has no effect on {what}")
-    for item in dataclasses.fields(options):
-        if item.name not in (*used, *ALWAYS) and getattr(options, item.name) != item.default:
-            raise RequestError(f"{flag(item.name)} has no effect on {what}")
 
 
 def _episodes(
@@ -261,6 +247,8 @@ def _samples(
 
     if out is not None and not Path(out).absolute().parent.is_dir():
         raise RequestError(f"--out {out}: its folder does not exist")
+    if out is not None and Path(out).is_dir():
+        raise RequestError(f"--out {out} is a folder; name a file, such as completions.jsonl")
     result = evaluate_samples(target, samples, **options)
     facts: dict[str, Any] = {
         "folder": folder,

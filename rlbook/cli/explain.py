@@ -83,8 +83,9 @@ def _comments_in(source: str) -> dict[str, str]:
     return found
 
 
-def explain_name(name: str) -> Result:
-    """The explanation of an algorithm or a logged metric.
+def explain_name(name: str, *, allow_import: bool = False) -> Result:
+    """The explanation of an algorithm or a logged metric; of an algorithm of your own, by
+    module:Name, where it may be imported.
 
     Raises:
         RequestError: neither has this name; the nearest one is given.
@@ -101,7 +102,7 @@ def explain_name(name: str) -> Result:
             or "; rlbook list algorithms shows the algorithms"
         )
         raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
-    facts = explanation(name)
+    facts = explanation(name, allow_import=allow_import)
     return facts, as_text(facts, width())
 
 
@@ -144,13 +145,13 @@ def _number_as_text(name: str, width: int) -> str:
     )
 
 
-def explanation(algorithm: str) -> dict[str, Any]:
+def explanation(algorithm: str, *, allow_import: bool = False) -> dict[str, Any]:
     """Everything that `rlbook explain` shows, as plain JSON types.
 
     Raises:
         RequestError: no such algorithm.
     """
-    agent = agent_class(algorithm)
+    agent = agent_class(algorithm, allow_import=allow_import)
     module = inspect.getmodule(agent)
     text, variant = comments(agent.Config), VARIANTS.get(algorithm, {})
     fields = {item.name: item for item in dataclasses.fields(agent.Config)}

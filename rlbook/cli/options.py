@@ -36,6 +36,8 @@ from rlbook.cli.values import (
     parse_checkpoint,
     parse_integer,
     parse_number,
+    take_path,
+    take_resumed,
     take_text,
 )
 from rlbook.errors import RequestError
@@ -61,10 +63,13 @@ def text(
 
 
 NO_DEFAULT = arg(help_behavior_hint="")
+POSITIONAL = typing.get_args(Positional[int])[1]
+"""What marks an option's annotation as that of a word without a name."""
 Number = Annotated[Any, text("N", read=parse_integer), NO_DEFAULT]
 Decimal = Annotated[Any, text("N", read=parse_number), NO_DEFAULT]
-Folder = Annotated[Any, text("FOLDER"), NO_DEFAULT]
-File = Annotated[Any, text("FILE"), NO_DEFAULT]
+Folder = Annotated[Any, text("FOLDER", read=take_path), NO_DEFAULT]
+Resumed = Annotated[Any, text("FOLDER", read=take_resumed), NO_DEFAULT]
+File = Annotated[Any, text("FILE", read=take_path), NO_DEFAULT]
 Word = Annotated[Any, text("NAME"), NO_DEFAULT]
 Checkpoint = Annotated[Any, text("NAME", read=parse_checkpoint), NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), NO_DEFAULT]
@@ -109,7 +114,7 @@ class CommandOptions:
 
     out: Folder = None  # the run's folder (default: a new one under runs/)
     # continue the run in FOLDER, or in that of --out, bit for bit from its last checkpoint
-    resume: Folder = None
+    resume: Resumed = None
     # what schedules do when --resume is given a larger budget: stretch over it, or hold their last
     # values (default: stretch)
     schedules: Schedules = None
@@ -159,7 +164,8 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
         elif item.name in SWITCHES:
             spec = text("{true,false}", read=parse_boolean)
         else:
-            spec = text("FOLDER" if item.name in FOLDERS else "NAME")
+            folder = item.name in FOLDERS
+            spec = text("FOLDER", read=take_path) if folder else text("NAME")
         kind = Annotated[Any, spec, help_line(meanings[item.name], "")]
         fields[item.name] = (item.name, kind, None)
     return fields
@@ -402,7 +408,7 @@ class List(PrintingOptions):
 
 
 @command_options
-class Explain(PrintingOptions):
+class Explain(EnvironmentOptions):
     """Explain an algorithm: the idea, the equation, every hyper-parameter with its unit and
     default, every logged metric, the source. Or explain a logged metric: what it is, its unit, its
     healthy values, and what other values mean.
@@ -456,7 +462,7 @@ class Play(PrintingOptions):
     tokens: a small language model solves sums token by token, is rewarded for its answers, and
     learns from them by GRPO.
 
-    clip, gae, kl, softmax, bandits: one formula each, with sliders and its numbers.
+    clip, gae, kl, softmax, belief, bandits: one formula each, with sliders and its numbers.
 
     Examples:
       rlbook play
@@ -465,7 +471,7 @@ class Play(PrintingOptions):
       rlbook play grid --out maze.html --open
     """
 
-    # the page: grid, tokens, clip, gae, kl, softmax or bandits
+    # the page: grid, tokens, clip, gae, kl, softmax, belief or bandits
     page: Positional[Word] = "grid"
     out: File = None  # the .html to write (default: play-PAGE.html)
     open: Flag = False  # also open it in the browser
@@ -524,12 +530,15 @@ def _with_values(options: Any) -> Any:
     """The options, including those of their groups, with values in place of texts that can be
     converted already."""
     read: dict[str, Any] = {}
+    hints = typing.get_type_hints(type(options), include_extras=True)
     for item in dataclasses.fields(options):
         value = getattr(options, item.name)
         if not isinstance(value, OptionText):
             read[item.name] = _with_values(value) if dataclasses.is_dataclass(value) else value
         elif value.read is not None:
-            read[item.name] = value.read(flag(item.name), value.words[0])
+            is_positional = POSITIONAL in typing.get_args(hints[item.name])
+            name = item.name.upper() if is_positional else flag(item.name)
+            read[item.name] = value.read(name, value.words[0])
     return dataclasses.replace(options, **read)
 
 
@@ -599,6 +608,30 @@ def flatten(options: object) -> dict[str, Any]:
             else {item.name: value}
         )
     return found
+
+
+ALWAYS = ("folder", "action", "json", "allow_import", "debug")
+"""Options that have an effect whatever the others are."""
+
+
+def refuse_idle(
+    options: Any, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
+) -> None:
+    """Raises RequestError for an option that would have no effect.
+
+    Args:
+        options: what `parse` returned.
+        what: what is done with it.
+        used: the options that have an effect on that.
+        elsewhere: names of options that were given but are not among `options`.
+    """
+    if elsewhere:
+        raise RequestError(f"--{elsewhere[0]} has no effect on {what}")
+    for item in dataclasses.fields(options):
+        value = getattr(options, item.name)
+        if item.name not in (*used, *ALWAYS) and value != item.default:
+            said = " ".join(value) if isinstance(value, tuple) else flag(item.name)
+            raise RequestError(f"{said} has no effect on {what}")
 
 
 QUIET = "; the results go to standard output and the progress to standard error: 2> FILE hides it"

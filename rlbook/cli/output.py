@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -87,7 +87,14 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
     imports = own_network or request.recipe.module is not None or ":" in request.algorithm
     trust = ("--allow-import",) if imports else ()
     return facts, "\n".join(
-        [*lines, "", *(f"  {command}" for command in next_commands(run, folder, *trust))]
+        [
+            *lines,
+            "",
+            *(
+                f"  {command}"
+                for command in next_commands(run, folder, *trust, draws=_has_curve(run))
+            ),
+        ]
     )
 
 
@@ -107,26 +114,34 @@ def completion_line(run: Run, folder: Path) -> str:
     )
 
 
-def next_commands(run: Run, folder: Path, *trust: str) -> list[str]:
-    """What can be typed next. A reward model cannot play: it scores, provides rewards, or is
-    exported."""
-    plot, recipe = _shell_command("plot", folder), run.request.recipe
+def _has_curve(run: Run) -> bool:
+    """Whether `rlbook plot` has something to draw."""
+    with contextlib.suppress(Exception):  # without matplotlib, say
+        from rlbook.plots.curves import has_curve
+
+        return has_curve(run)
+    return False
+
+
+def next_commands(run: Run, folder: Path, *trust: str, draws: bool = True) -> list[str]:
+    """What can be typed next; `plot` where it `draws` something. A reward model cannot play: it
+    scores, provides rewards, or is exported."""
+    plot, recipe = [shell_command("plot", folder)] if draws else [], run.request.recipe
     if run.agent.plays():
         return [
-            _shell_command("evaluate", folder, *trust),
-            _shell_command("watch", folder, *trust),
-            plot,
+            shell_command("evaluate", folder, *trust),
+            shell_command("watch", folder, *trust),
+            *plot,
         ]
     if not run.agent.prefers:
-        return [plot]
-    world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
+        return plot
     pays = shlex.join(
         [
             "rlbook",
             "train",
             "ppo",
-            recipe.name,
-            *world,
+            recipe.typed_id,
+            *env_options(recipe.kwargs),
             "--reward-model",
             shell_path(folder),
             *trust,
@@ -142,7 +157,7 @@ def next_commands(run: Run, folder: Path, *trust: str) -> list[str]:
         if on_texts
         else []
     )
-    return [_shell_command("evaluate", folder, *trust), pays, *exports, plot]
+    return [shell_command("evaluate", folder, *trust), pays, *exports, *plot]
 
 
 def export_summary(facts: dict[str, Any]) -> str:
@@ -303,9 +318,21 @@ def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _shell_command(command: str, folder: Path, *options: str) -> str:
+def shell_command(command: str, folder: Path | str, *options: str) -> str:
     """A command as it can be pasted into a shell."""
     return shlex.join(["rlbook", *command.split(), shell_path(folder), *options])
+
+
+def env_options(env_kwargs: Mapping[str, Any]) -> list[str]:
+    """The arguments of an environment as options of a command."""
+    return [
+        word
+        for key, value in env_kwargs.items()
+        for word in (
+            f"--env.{key}",
+            value if isinstance(value, str) else json.dumps(value, default=str),
+        )
+    ]
 
 
 def shell_path(folder: Path | str) -> str:
@@ -321,18 +348,23 @@ def report_interrupt(
     as_json: bool,
     allow_import: bool = False,
     workers: int | None = None,
+    inspect: int | None = None,
+    trackers: Sequence[str] = (),
 ) -> int:
-    """Prints how to continue; returns the exit code, 128 + the signal's number."""
+    """Prints how to continue, with the options that are not in the folder; returns the exit code,
+    128 + the signal's number."""
     from rlbook.runs.storage.checkpoints import latest_step
 
     options = [
         *(() if workers is None else ("--workers", str(workers))),
+        *(() if inspect is None else ("--inspect", str(inspect))),
+        *(("--track", *dict.fromkeys(trackers)) if trackers else ()),
         *(["--allow-import"] if allow_import else []),
     ]
     step = latest_step(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
-    again = _shell_command("train --resume", folder, *options)
+    again = shell_command("train --resume", folder, *options)
     if (processes := place().size) > 1:
         again = f"torchrun --nproc-per-node {processes} -m {again}"
     return fail(
@@ -398,7 +430,7 @@ def _replace_non_finite(value: object) -> object:
 
 def fail(code: int, sentence: str, as_json: bool) -> int:
     """Prints one line on standard error; with --json, also one object on standard output."""
-    line = " ".join(sentence.split())
+    line = " ".join(filter(None, map(str.strip, sentence.splitlines())))  # a path keeps its spaces
     note(_wrap_sentence(f"rlbook: {line}"))
     if as_json:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Folder, Number, Word, parse
+from rlbook.cli.options import Flag, Folder, Number, Word, parse, refuse_idle
 from rlbook.cli.output import Result, align_columns, fail, fill_paragraph, note
 from rlbook.cli.values import scalar
 from rlbook.errors import RequestError
@@ -64,6 +64,7 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     from rlbook.recipes.recipe_file import recipes
 
     if options.name is None:
+        refuse_idle(options, "the list of recipes; name one of them", (), [*overrides])
         known = recipes()
         return options.json, ({"recipes": known}, align_columns([*known.items()]))
     found = Recipe.find(

@@ -25,7 +25,7 @@ from rlbook.cli.options import (
     command_options,
     parse,
 )
-from rlbook.cli.output import Result
+from rlbook.cli.output import Result, env_options, shell_path
 from rlbook.errors import RequestError
 
 
@@ -91,7 +91,9 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
             env_kwargs=env_kwargs or None,
             **given,
         )
-    again = shlex.join(["rlbook", "train", "behavior_cloning", facts["env"], "--data", out])
+    typed = ["rlbook", "train", "behavior_cloning", facts["env"]]
+    typed += [*env_options(facts["env_kwargs"]), "--data", shell_path(out)]
+    again = shlex.join(typed + ["--allow-import"] * options.allow_import)
     text = (
         f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,}"
         f" steps\nmean return   {four_digits(facts['return'])}\n\n  {again}"
@@ -126,4 +128,4 @@ def _rows(
         )
     note = f"note: {facts['note']}\n" if "note" in facts else ""
     said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"
-    return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {shlex.quote(out)}"
+    return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {shlex.quote(shell_path(out))}"

@@ -21,7 +21,7 @@ from typing import Any
 
 from rlbook.checks import four_digits
 from rlbook.cli.command_line import drop_options
-from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
+from rlbook.cli.output import comparison_summary, fail, note, shell_command, shell_path, show
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
@@ -54,10 +54,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     stopped = 0
     cluster = training.several.cluster
     jobs = min(training.several.jobs or (cores() if cluster is None else len(seeds)), len(seeds))
-    note(
-        f"training {len(seeds)} seeds, {jobs} at a time, in"
-        f" {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}"
-    )
+    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{on_cluster(cluster)}")
     try:
         with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
             for item in ended:
@@ -76,13 +73,18 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
                 *drop_options(words, "--out", "--resume"),
                 "--out",
                 shell_path(folder),
-                "--resume",
+                *(["--resume"] if folder.is_dir() else []),
             ]
         )
         return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
     return _report(
         folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json
     )
+
+
+def on_cluster(cluster: str | None) -> str:
+    """Ends a note about what is trained."""
+    return "" if cluster is None else f", on the Ray cluster at {cluster}"
 
 
 def seed_commands(
@@ -184,11 +186,10 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
         rows, table = comparison_summary([row], mean=True)
         facts |= rows["rows"][0]
         lines += ["", table]
-    if finished:
         lines += [
             "",
-            f"  {shlex.join(['rlbook', 'plot', str(folder)])}",
-            f"  {shlex.join(['rlbook', 'compare', str(folder)])}",
+            f"  {shell_command('plot', folder)}",
+            f"  {shell_command('compare', folder)}",
         ]
     error = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))} failed"
     if failed:

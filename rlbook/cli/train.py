@@ -20,9 +20,9 @@ from rlbook.cli.command_line import (
     join_names,
     mark_resume,
     move_numbers_last,
-    named_algorithm,
     option,
     spell_out,
+    take_algorithm,
     take_arguments,
     take_env_arguments,
 )
@@ -112,6 +112,7 @@ def parse_train(
     command: str = "train",
     options: type | None = None,
     description: str | None = None,
+    helped_by: str | None = None,
 ) -> Training:
     """Parses the command line of `rlbook train`, or of another `command` that trains.
 
@@ -120,6 +121,7 @@ def parse_train(
         command: its name.
         options: the dataclass of its options (default: those of `rlbook train`).
         description: what its help begins with.
+        helped_by: the command whose help shows the options (default: `command`).
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -127,7 +129,7 @@ def parse_train(
     words, env_kwargs = take_env_arguments(list(argv))
     words, model = take_arguments(words, "model", "the model")
     words = mark_resume(move_numbers_last(join_names(words, "--track", TRACKERS)))
-    algorithm = named_algorithm(words)
+    algorithm, words = take_algorithm(words)
     held = _read_config(option(words, "--config"))
     asked_for = option(words, "--preset")
     preset = None if asked_for is None else named_preset(asked_for)
@@ -145,11 +147,9 @@ def parse_train(
     if algorithm is not None:  # before anything of it is shown
         agent_class(algorithm, allow_import=may_import(words))
     kinds, shape = command_of(algorithm, options)
-    if algorithm in words:
-        words.remove(algorithm)
     words = spell_out(words, kinds | dict.fromkeys(SWITCHES, bool))
     _refuse_others_options(words, algorithm, {"--help", *map(flag, kinds), *names(shape)})
-    prog = f"rlbook {command} {algorithm or 'ALGORITHM'}"
+    prog = f"rlbook {helped_by or command} {algorithm or 'ALGORITHM'}"
     if description is None and asks_for_help(words):
         description = _description(algorithm)
     parsed = flatten(parse(shape, words, prog, description))
@@ -175,7 +175,9 @@ def _refuse_others_options(words: Sequence[str], algorithm: str | None, known: s
     evaluation."""
     for typed in words:
         name = typed.partition("=")[0].removeprefix("--").replace("-", "_")
-        if typed.startswith("--") and flag(name) not in known:
+        if typed.startswith("--") and known.isdisjoint(
+            (flag(name), flag(name.removeprefix("no_")))
+        ):
             refuse_narrowed(str(algorithm), name)
             if algorithm is not None:
                 refuse_foreign(algorithm, name.removeprefix("no_"))
@@ -258,10 +260,8 @@ def check_unchanged(training: Training, saved: Request, folder: Path) -> None:
     if training.algorithm is not None:
         asked["algorithm"], kept["algorithm"] = training.algorithm, saved.algorithm
     if training.env is not None:
-        asked["env"], kept["env"] = (
-            training.env.split(":")[-1].removeprefix("rlbook/"),
-            saved.recipe.name,
-        )
+        kept["env"] = saved.recipe.name
+        asked["env"] = kept["env"] if saved.recipe.is_called(training.env) else training.env
     if "model" in asked:  # the folder is the environment's
         base, spec = split_model(asked.pop("model"))
         asked["the model"], kept["the model"] = (
@@ -316,6 +316,11 @@ def _read_config(file: str | None, *, started: str | None = None) -> dict[str, A
     from rlbook.runs.storage.plain_yaml import parse_yaml
 
     name = file or f"{started}/config.yaml"
+    if file is not None and Path(file).is_dir():
+        raise RequestError(
+            f"--config takes a file, and {file} is a folder; did you mean"
+            f" {str(Path(file) / 'config.yaml')!r}?"
+        )
     try:
         text = (
             read_config(Path(started))[0]
@@ -449,9 +454,14 @@ def _group(number: int, title: str, members: list[Any], said: str) -> Any:
 
 def _more_options_note(algorithm: str | None) -> str:
     return (
-        f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}` shows where they"
-        " appear in the equation."
+        f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}{_trust(algorithm)}`"
+        " shows where they appear in the equation."
     )
+
+
+def _trust(algorithm: str | None) -> str:
+    """What a command needs besides for an algorithm of your own, which is imported."""
+    return " --allow-import" if ":" in str(algorithm) else ""
 
 
 def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -512,6 +522,6 @@ def _examples(algorithm: str | None) -> str:
         commands = [
             example,
             f"{example} --seeds 5 --out runs/five",
-            f"--resume runs/{folder}-0",
+            f"--resume runs/{folder}-0{_trust(algorithm)}",
         ]
     return "\n".join(["Examples:", *(f"  rlbook train {command}" for command in commands)])

@@ -27,6 +27,7 @@ from rlbook.cli.output import (
     shell_path,
     show,
 )
+from rlbook.cli.seeds import on_cluster
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
@@ -136,8 +137,8 @@ def run_tuning(words: Sequence[str]) -> int:
         note(fill_paragraph(line, "", "  ") if sys.stderr.isatty() else line)
 
     note(
-        f"{trials} trials of {len(plan.seeds)} runs, {min(jobs, trials)} at a time, in {folder}"
-        + ("" if several.cluster is None else f", on the Ray cluster at {several.cluster}")
+        f"{trials} trials of {len(plan.seeds)} runs, {min(jobs, trials)} at a time, in"
+        f" {folder}{on_cluster(several.cluster)}"
     )
     for name, found in plan.space.items():
         note(f"  {name}: {found}")
@@ -235,10 +236,10 @@ def _summary(plan: TuningPlan, tuning: Tuning, seconds: float) -> tuple[dict[str
             ),
         ]
     folders = [f"{shell_path(tuning.folder)}/trial-{number}" for number in tuning.fresh]
-    lines += ["", f"  {shlex.join(['rlbook', 'train', '--config', shell_path(tuning.preset)])}"]
-    if folders:
-        lines.append(f"  {shlex.join(['rlbook', 'compare', *folders])}")
-    return facts, "\n".join(map(for_terminal, "\n".join(lines).splitlines()))
+    commands = [["train", "--config", shell_path(tuning.preset)]]
+    commands += [["compare", *folders]] if folders else []
+    lines = [*map(for_terminal, "\n".join(lines).splitlines()), ""]
+    return facts, "\n".join([*lines, *(f"  {shlex.join(['rlbook', *item])}" for item in commands)])
 
 
 def _facts_of(trial: Trial, tuning: Tuning) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import types
 import typing
@@ -36,8 +37,20 @@ def flag(name: str) -> str:
 
 
 def take_text(name: str, text: str) -> str:
-    """The text of an option, unchanged."""
+    """The text of an option, unchanged; it may not be empty, as that of an unset variable is."""
+    if not text:
+        raise RequestError(f"{name} must not be empty")
     return text
+
+
+def take_path(name: str, text: str) -> str:
+    """A path, with ~ spelled out where the shell has not done it, as after the = of --out=~/run."""
+    return os.path.expanduser(take_text(name, text))
+
+
+def take_resumed(name: str, text: str) -> str:
+    """The folder to resume, which is empty where --resume stands alone."""
+    return os.path.expanduser(text)
 
 
 def parse_checkpoint(name: str, text: str) -> int | str | None:

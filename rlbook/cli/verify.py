@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import four_digits
+from rlbook.checks import four_digits, whole_number
 from rlbook.cli.options import Verify, parse
 from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.seeds import facts_of
@@ -35,7 +35,8 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, int]:
         RequestError: a wrong request, or a budget that nothing fits into.
     """
     options = parse(Verify, words, "rlbook verify")
-    seed, jobs = options.seed or 0, SeedOptions(1, options.jobs).jobs or cores()
+    seed = whole_number("seed", options.seed or 0, 0)
+    jobs = SeedOptions(1, options.jobs).jobs or cores()
     known = proofs(options.algorithm, options.env)
     found, missing = select_installed(known)
     for reason in missing:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from rlbook.errors import RequestError, TrainingError, one_line
+from rlbook.errors import ImportRefusedError, RequestError, TrainingError, one_line
 from rlbook.interaction.environments import EnvLike
 from rlbook.runs.run import Run, lacks_env, load, load_policy
 from rlbook.runs.storage.checkpoints import (
@@ -37,7 +37,8 @@ def complaints(
             without it such a folder is not loaded.
 
     Raises:
-        RequestError: there is no such folder.
+        RequestError: there is no such folder, or loading the run would import a module that may
+            not be imported.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -96,6 +97,8 @@ def _failure_lines(look: Callable[[], object]) -> list[str]:
     """The messages for checks that failed themselves."""
     try:
         look()
+    except ImportRefusedError:
+        raise
     except (RequestError, CheckpointError, TrainingError, ValueError, OSError) as error:
         return [one_line(error).removesuffix(".")]
     return []

@@ -133,7 +133,8 @@ def example_of(algorithm: str) -> str:
     on, preferably one with a preset."""
     name, known = ALIASES.get(algorithm, algorithm), catalogue()
     if name not in known.algorithms:  # a class of your own
-        return f"{algorithm} {next(iter(presets(agent_class(name))), 'Maze-v0')}"
+        env = next(iter(presets(agent_class(name))), "Maze-v0")
+        return f"{algorithm} {env}{' --allow-import' * (':' in algorithm)}"
     trains = [env for env in known.environments if name not in known.refusals[env]]
     preferred = list(known.algorithms[name].presets)
     if not trains:  # on none without a teacher

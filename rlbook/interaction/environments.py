@@ -283,6 +283,19 @@ class EnvRecipe:
         return self.id if self.module is None else f"{self.module}:{self.id}"
 
     @property
+    def typed_id(self) -> str:
+        """The id as a command takes it: the name, or `module:id` where a module registers it."""
+        return self.name if self.module is None else f"{self.module}:{self.id}"
+
+    def is_called(self, typed: str) -> bool:
+        """Whether an id that was typed is this environment's."""
+        module, colon, inner = typed.rpartition(":")
+        if self.module is None or not colon:
+            return inner.removeprefix("rlbook/") == self.name
+        own = self.name.removeprefix(f"{self.module.replace('.', '-')}/")
+        return module == self.module and inner in (self.id, own)
+
+    @property
     def time_limit(self) -> int | None:
         """The time limit that gymnasium applies to an episode, in environment steps; None without
         one."""

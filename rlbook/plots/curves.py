@@ -245,11 +245,16 @@ def _draw_token_run(curves: list[Curve], out: str | Path | None, smooth: int) ->
 def save_curve(run: Run) -> Path | None:
     """Writes `curve.png` into the run's folder; None, without writing anything, if it has no folder
     or nothing to show yet."""
-    if run.folder is None or not _points(run.metrics, _quantity(run.metrics))[0].size:
+    if run.folder is None or not has_curve(run):
         return None
     path = run.folder / "curve.png"
     plot_curves(run, path)
     return path
+
+
+def has_curve(run: Run) -> bool:
+    """Whether a run has something to draw yet."""
+    return _points(run.metrics, _quantity(run.metrics))[0].size > 0
 
 
 def has_map(curve: Curve) -> bool:

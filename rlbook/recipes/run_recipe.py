@@ -286,7 +286,7 @@ def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
     if missing:
         raise RequestError(
             f"stage {stage.name} needs {' and '.join(missing)}, not finished in {folder}; run"
-            f" {missing[0]} first: rlbook recipe {recipe.name} --out {folder} --stage {missing[0]}"
+            f" {missing[0]} first: the same command with --stage {missing[0]}"
         )
 
 

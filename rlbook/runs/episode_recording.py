@@ -54,7 +54,7 @@ def record(
         env_kwargs: arguments for an environment given by its id.
 
     Returns:
-        Facts: episodes, steps, mean return, and the folder.
+        Facts: the environment and its arguments, episodes, steps, mean return, and the folder.
 
     Raises:
         RequestError: one sentence; nothing was written.
@@ -71,7 +71,9 @@ def record(
         folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     ):
         raise RequestError(f"{out} exists already; name a new folder")
-    agent, recipe, name = _acting_agent(source, policy, seed, checkpoint, allow_import, env_kwargs)
+    agent, recipe, name = _acting_agent(
+        source, policy, seed, explore, checkpoint, allow_import, env_kwargs
+    )
     returns: list[float] = []
 
     def play() -> Iterator[RecordedEpisode]:
@@ -83,7 +85,8 @@ def record(
 
     steps = write_minari(folder, play(), recipe.make(), policy=name)
     return {
-        "env": recipe.name,
+        "env": recipe.typed_id,
+        "env_kwargs": dict(recipe.kwargs),
         "policy": name,
         "episodes": episodes,
         "steps": steps,
@@ -167,6 +170,7 @@ def _acting_agent(
     source: str | Path | Run,
     policy: str | None,
     seed: int,
+    explore: bool,
     checkpoint: int | str | None,
     allow_import: bool,
     env_kwargs: dict[str, Any] | None,
@@ -184,8 +188,9 @@ def _acting_agent(
             else load(source, checkpoint=checkpoint, allow_import=allow_import)
         )
         return run.agent, run.request.recipe, run.request.algorithm
-    if checkpoint is not None:
-        raise RequestError("checkpoint is for a run's folder")
+    for option, given in (("checkpoint", checkpoint is not None), ("explore", explore)):
+        if given:
+            raise RequestError(f"{option} is for a run's folder")
     recipe = EnvRecipe.from_env(str(source), allow_import=allow_import, kwargs=env_kwargs)
     if (policy or UNIFORM) == OPTIMAL:
         return exact_expert(recipe), recipe, OPTIMAL

@@ -56,7 +56,11 @@ def test_each_variant_differs_in_what_is_switched_off_alone(
         ([*SHORT, "--off", "epsilon,epsilon"], "each once"),
         (["ablate", "srsa", "Maze-v0", "--off", "epsilon"], "did you mean 'sarsa'"),
         (["ablate", "sarsa", "--off", "epsilon"], "needs an ENV"),
+        (["ablate", "--off", "epsilon"], "such as: rlbook ablate --off epsilon ppo Maze-v0"),
         ([*SHORT, "--off", "epsilon", "--jbs", "2"], "did you mean '--jobs'"),
+        (["ablate", "--off", "clip", "dapo", "--jbs"], "did you mean '--jobs'"),
+        ([*SHORT, "--off", "epsilon", "--resume", "nowhere"], "start the ablation without"),
+        ([*SHORT, "--off", "epsilon", "--cluster", "127.0.0.1:1"], "luster"),
     ],
 )
 def test_a_wrong_request_starts_nothing(

@@ -232,7 +232,9 @@ WRONG = {
     "train ppo Maze-v0 --env.slip 3": ["slip", "3", "[0, 1]"],
     "train ppo Maze-v0 --env.slip": ["--env.slip", "needs a value"],
     "train ppo Maze-v0 --config missing.yaml": ["missing.yaml", "does not exist"],
-    "train ppo Maze-v0 --config .": [".", "is not a regular file"],
+    "train ppo Maze-v0 --config .": ["--config takes a file", "'config.yaml'"],
+    "train ppo Maze-v0 --out=": ["--out", "empty"],
+    "train ppo Maze-v0 --no-gamma": ["'--no-gamma'", "'--gamma'"],
     "train --resume": ["--resume", "--out"],
     "train --resume nowhere": ["nowhere", "does not exist"],
     "train ppo Maze-v0 --out nowhere --resume": ["nowhere", "does not exist"],
@@ -241,6 +243,15 @@ WRONG = {
     "evaluate nowhere": ["nowhere", "not a run folder"],
     "evaluate nowhere --epsiodes 3": ["'--epsiodes'", "'--episodes'"],
     "evaluate nowhere --checkpoint worst": ["'worst'", "best"],
+    "evaluate --episodes=3 --env= nowhere": ["--env", "empty"],
+    "record Maze-v0 --out data --explore": ["explore", "a run's folder"],
+    "verify q_learning --seed -1": ["seed", "-1", "at least 0"],
+    "recipe --out runs": ["--out", "no effect"],
+    "recipe --ppo.kl_coef 0": ["--ppo.kl_coef", "no effect"],
+    "exercise list returns": ["returns has no effect"],
+    "exercise start returns --trust": ["--trust", "no effect"],
+    "course list --due 2026-10-01": ["--due", "no effect"],
+    "course start class --jobs 2": ["--jobs", "no effect"],
     "plot": ["folder"],
     "compare": ["folder"],
     "inspect": ["FOLDER"],
@@ -658,11 +669,32 @@ def test_every_command_that_takes_a_checkpoint_looks_for_the_one_that_is_named(
 def test_what_is_said_at_an_interrupt_names_the_options_that_no_folder_holds(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = report_interrupt(2, trained, as_json=True, allow_import=True, workers=2)
+    held = {"workers": 2, "inspect": 3, "trackers": ["tensorboard", "wandb"]}
+    code = report_interrupt(2, trained, as_json=True, allow_import=True, **held)
     shown = capsys.readouterr()
-    again = f"rlbook train --resume {trained} --workers 2 --allow-import"
+    more = "--workers 2 --inspect 3 --track tensorboard wandb --allow-import"
+    again = f"rlbook train --resume {trained} {more}"
     assert code == 130 and shown.err.endswith(f"at step 512; continue with: {again}\n")
     assert json.loads(shown.out)["exit_code"] == 130
+
+
+def test_a_path_keeps_its_spaces_in_a_sentence(
+    trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained, empty_folder / "two  spaces")
+    assert report_interrupt(2, Path("two  spaces"), as_json=False) == 130
+    shown = capsys.readouterr().err.split("continue with: ")[1]
+    assert cli.main(shlex.split(shown)[1:]) == 0
+
+
+def test_no_curve_is_suggested_where_there_is_none(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--steps", "20", "--eval-every", "0"]
+    assert cli.main(["train", "q_learning", "Maze-v0", *short, "--out", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert "rlbook watch run" in shown and "rlbook plot" not in shown
+    assert cli.main(["plot", "run"]) == 2
 
 
 def test_a_damaged_checkpoint_is_one_line(
@@ -797,6 +829,43 @@ def test_resume_takes_a_folder_or_stands_alone(empty_folder: Path) -> None:
     assert parse_train(["ppo", "Maze-v0", "--resume", "--out", "f"]).resume == "f"
     assert parse_train(["--resume", "ppo", "Maze-v0", "--out", "f"]).resume == "f"
     assert parse_train(["ppo", "Maze-v0", "--out", "f"]).resume is None
+
+
+def test_a_folder_may_have_the_name_of_an_algorithm(empty_folder: Path) -> None:
+    (empty_folder / "ppo").mkdir()
+    (empty_folder / "ppo" / "config.yaml").write_text("{algorithm: dqn, env: Maze-v0}")
+    parsed = parse_train(["--resume", "ppo"])
+    assert (parsed.algorithm, parsed.resume) == ("dqn", "ppo")
+    parsed = parse_train(["--resume", "ppo", "Maze-v0", "--out", "f"])
+    assert (parsed.algorithm, parsed.resume) == ("ppo", "f")
+
+
+@pytest.mark.parametrize(
+    ("words", "algorithm", "given"),
+    [
+        ("--out dqn ppo Maze-v0", "ppo", {}),
+        ("--critic-start reward_model ppo Maze-v0", "ppo", {"critic_start": "reward_model"}),
+        ("--preference-loss ipo dpo Maze-v0", "dpo", {"preference_loss": "ipo"}),
+        ("--config dpo.yaml --preference-loss ipo", "dpo", {"preference_loss": "ipo"}),
+        ("--mask-truncated dapo Maze-v0", "dapo", {"mask_truncated": True}),
+        ("--normalize-reward ppo Maze-v0", "ppo", {"normalize_reward": True}),
+    ],
+)
+def test_the_value_of_an_option_is_no_algorithm(
+    words: str, algorithm: str, given: dict[str, Any], empty_folder: Path
+) -> None:
+    (empty_folder / "dpo.yaml").write_text("{algorithm: dpo, env: Maze-v0}")
+    parsed = parse_train(words.split())
+    assert (parsed.algorithm, parsed.env, parsed.hyperparameters) == (algorithm, "Maze-v0", given)
+
+
+def test_a_home_folder_is_found_where_the_shell_leaves_its_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    parsed = parse_train(["sft", "Chat-v0", "--out=~/run", "--data=~/rows.jsonl"])
+    assert parsed.out_folder == "/home/ann/run"
+    assert parsed.options == {"data": "/home/ann/rows.jsonl"}
 
 
 def test_switches_are_given_with_or_without_a_value() -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import pickle
 import re
+import shlex
 import shutil
 import sys
 import warnings
@@ -91,6 +92,29 @@ def test_an_environment_of_ones_own_is_named_by_module_and_class(
     again = rlbook.load(tmp_path / "run", allow_import=True)
     assert max(run.episode_returns) == 2.0
     assert again.evaluate(episodes=3).returns.tolist() == run.evaluate(episodes=3).returns.tolist()
+
+
+def test_an_environment_of_ones_own_keeps_its_name_where_a_run_goes_on_or_is_recorded(
+    corridor: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.chdir(tmp_path)
+    own = ["own_corridor:Corridor", "--env.reward", "2", "--allow-import"]
+    again = ["train", "q_learning", *own, "--steps", "50", "--out", "run"]
+    assert main(again) == 0 and main([*again, "--resume"]) == 0
+    assert "is complete" in capsys.readouterr().out
+    assert main(["train", "q_learning", "other:Corridor", *again[3:], "--resume"]) == 2
+    assert "was started with env own_corridor/Corridor" in capsys.readouterr().err
+    assert main(["record", *own, "--episodes", "2", "--out", "my data"]) == 0
+    shown = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert shown[-5:] == ["--env.reward", "2", "--data", "my data", "--allow-import"]
+    gymnasium.registry.pop("own_corridor/Corridor")  # as in a new process
+    assert main([*shown[1:], "--passes", "1", "--eval-every", "0", "--out", "copy"]) == 0
+    assert main(["doctor", "run"]) == 2, "the folder has no fault"
+    assert "give --allow-import" in capsys.readouterr().err
 
 
 def test_an_environment_of_ones_own_is_given_as_its_class_or_a_function(corridor: Any) -> None:
@@ -696,8 +720,9 @@ def test_the_command_after_recording_can_be_pasted(
 ) -> None:
     out = tmp_path / "my data"
     pytest.importorskip("minari")
-    assert main(["record", "Maze-v0", "--episodes", "1", "--out", str(out)]) == 0
-    assert f"--data '{out}'" in capsys.readouterr().out
+    words = ["record", "Maze-v0", "--env.size", "7", "--env.rewards", "standard"]
+    assert main([*words, "--episodes", "1", "--out", str(out)]) == 0
+    assert f"--env.size 7 --env.rewards standard --data '{out}'" in capsys.readouterr().out
 
 
 def test_a_single_callback_needs_no_list_and_none_trains_its_run() -> None:

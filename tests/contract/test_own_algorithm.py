@@ -54,6 +54,16 @@ def test_it_resumes_bit_for_bit(module: Any, tmp_path: Path) -> None:
     )
 
 
+def test_it_is_explained(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "own_algorithm:Bandit", "--allow-import"]) == 0
+    assert "rlbook train own_algorithm:Bandit FrozenLake-v1 --allow-import" in (
+        capsys.readouterr().out
+    )
+    assert main(["train", "own_algorithm:Bandit", "--help", "--allow-import"]) == 0
+    again = "rlbook train --resume runs/own_algorithm:Bandit-FrozenLake-v1-0 --allow-import\n"
+    assert again in capsys.readouterr().out
+
+
 def test_a_module_is_imported_only_where_that_is_allowed(module: Any, tmp_path: Path) -> None:
     run = rlbook.train(module.Bandit, "Maze-v0", steps=100, out=tmp_path / "run")
     again = f"rlbook evaluate {tmp_path / 'run'} --allow-import"

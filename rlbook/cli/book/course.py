@@ -23,8 +23,17 @@ from rlbook.cli.options import (
     action_of,
     command_options,
     parse,
+    refuse_idle,
 )
-from rlbook.cli.output import Result, align_columns, fill_paragraph, for_terminal, note, width
+from rlbook.cli.output import (
+    Result,
+    align_columns,
+    fill_paragraph,
+    for_terminal,
+    note,
+    shell_command,
+    width,
+)
 from rlbook.errors import RequestError, system_reason
 
 if TYPE_CHECKING:
@@ -33,6 +42,13 @@ if TYPE_CHECKING:
     from rlbook.book.exercises.grading import Mark, MarkRow
 
 ACTIONS = ("list", "week", "start", "grade", "key")
+USED = {
+    "list": ("weeks",),
+    "week": (),
+    "start": ("weeks", "assignments", "seed"),
+    "key": ("assignments", "seed"),
+}
+"""The options that have an effect on an action; on grade all have."""
 LONGEST = 3_600.0  # seconds that an answer may be given
 
 
@@ -96,6 +112,8 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
         raise RequestError(
             f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}"
         )
+    if action != "grade":
+        refuse_idle(options, f"course {action}", ("what", *USED[action]))
     from rlbook.book.course.syllabus import select_weeks
 
     if action in ("list", "week"):
@@ -164,7 +182,7 @@ def _start_course(
         "written": [str(path) for path in written],
         "there": [str(path) for path in there],
     }
-    return facts, "\n".join([*lines, "", f"  rlbook exercise check {folder}"])
+    return facts, "\n".join([*lines, "", f"  {shell_command('exercise check', folder)}"])
 
 
 def _write_key(folder: Path, assigned: Sequence[Assignment], seed: int) -> Result:

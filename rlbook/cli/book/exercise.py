@@ -10,8 +10,17 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import File, Flag, PrintingOptions, Word, action_of, command_options, parse
-from rlbook.cli.output import Result, align_columns, for_terminal
+from rlbook.cli.options import (
+    File,
+    Flag,
+    PrintingOptions,
+    Word,
+    action_of,
+    command_options,
+    parse,
+    refuse_idle,
+)
+from rlbook.cli.output import Result, align_columns, for_terminal, shell_command
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "start", "check", "hint")
@@ -55,6 +64,8 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
     """
     options = parse(Exercises, words, "rlbook exercise")
     action = action_of("exercise", options.action, ACTIONS)
+    used = {"list": ("chapter",), "start": ("what", "out"), "check": ("what", "trust")}
+    refuse_idle(options, f"exercise {action}", used.get(action, ("what",)))
     if action == "list":
         return options.json, _list_exercises(options.chapter), 0
     if not options.what:
@@ -136,9 +147,8 @@ def _start_exercise(name: str, path: Path) -> Result:
     from rlbook.book.exercises.exercise import start
 
     start(name, path)
-    return {"exercise": name, "file": str(path)}, (
-        f"{path}\n\n  rlbook exercise check {name if path == default_file(name) else path}"
-    )
+    check = shell_command("exercise check", name if path == default_file(name) else path)
+    return {"exercise": name, "file": str(path)}, f"{path}\n\n  {check}"
 
 
 def _hints(name: str) -> Result:

@@ -52,7 +52,8 @@ class Synthesize(PrintingOptions):
     # file with the text to ask, in which {question}, {options}, {label}, {option} and {verdict}
     # are replaced
     template: File = None
-    # file with the API key (default: the environment variable RLBOOK_API_KEY, else no key)
+    # file with the API key (default: the environment variable RLBOOK_API_KEY, or else
+    # OPENAI_API_KEY, or else no key)
     api_key: File = None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rlbook.recipes.jobs.job import Job, WrittenJob
 
 
@@ -23,7 +25,8 @@ def readme(job: Job, written: WrittenJob, source: str) -> str:
     cpu = ", or on a CPU with `--use_cpu true`" if job.target == "trl" else ""
     parts = [
         title,
-        f"Written by `rlbook export {source} --job {job.target}`. Nothing here needs rlbook.",
+        f"Written by `rlbook export {shlex.quote(source)} FOLDER --job {job.target}`. Nothing here"
+        " needs rlbook.",
         f"| file | what it is |\n|---|---|\n{files}",
         model,
         f"## Run it\n\n```\n{written.install}\n```\n\nOn one GPU{cpu}:\n\n```\n"

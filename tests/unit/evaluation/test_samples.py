@@ -330,6 +330,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         == 2
     )
     assert "does not exist" in capsys.readouterr().err
+    assert main(["evaluate", str(folder), "--samples", "2", "--out", str(tmp_path)]) == 2
+    assert "is a folder; name a file" in capsys.readouterr().err
 
 
 def test_an_example_shows_what_was_written_before_and_what_is_written_now() -> None:
