@@ -18,7 +18,7 @@ from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.explain import default_text
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
-from rlbook.cli.seeds import ONE_SEED, Facts, facts_of, on_cluster, result_of, seed_commands
+from rlbook.cli.seeds import ONE_SEED, Facts, cluster_note, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
@@ -74,7 +74,7 @@ def run_ablation(words: Sequence[str]) -> int:
     jobs = min(jobs, len(commands))
     note(
         f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in"
-        f" {folder}{on_cluster(cluster)}"
+        f" {folder}{cluster_note(cluster)}"
     )
     facts: dict[int, Facts] = {}
     try:

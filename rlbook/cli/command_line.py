@@ -72,13 +72,13 @@ def drop_options(words: Sequence[str], *names: str) -> list[str]:
             "=" not in this
             and this not in _VALUELESS
             and waiting
-            and not (this == "--resume" and _stands_alone(waiting[0], words))
+            and not (this == "--resume" and _is_alone(waiting[0], words))
         ):
             waiting.popleft()
     return rest
 
 
-def _stands_alone(following: str, words: Sequence[str]) -> bool:
+def _is_alone(following: str, words: Sequence[str]) -> bool:
     """Whether --resume has no value before this word. The name of an algorithm is a value only
     where a folder has it and --out names no other."""
     if following not in {*ALGORITHMS, *ALIASES}:
@@ -132,7 +132,7 @@ def mark_resume(words: list[str]) -> list[str]:
     folder."""
     marked: list[str] = []
     for this in words:
-        if marked and marked[-1] == "--resume=" and not _stands_alone(this, words):
+        if marked and marked[-1] == "--resume=" and not _is_alone(this, words):
             marked[-1] += this
         else:
             marked.append("--resume=" if this == "--resume" else this)

@@ -615,7 +615,7 @@ ALWAYS = ("folder", "action", "json", "allow_import", "debug")
 
 
 def refuse_idle(
-    options: Any, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
+    options: object, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
 ) -> None:
     """Raises RequestError for an option that would have no effect.
 
@@ -627,7 +627,7 @@ def refuse_idle(
     """
     if elsewhere:
         raise RequestError(f"--{elsewhere[0]} has no effect on {what}")
-    for item in dataclasses.fields(options):
+    for item in dataclasses.fields(options):  # type: ignore[arg-type]
         value = getattr(options, item.name)
         if item.name not in (*used, *ALWAYS) and value != item.default:
             said = " ".join(value) if isinstance(value, tuple) else flag(item.name)

@@ -54,7 +54,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     stopped = 0
     cluster = training.several.cluster
     jobs = min(training.several.jobs or (cores() if cluster is None else len(seeds)), len(seeds))
-    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{on_cluster(cluster)}")
+    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{cluster_note(cluster)}")
     try:
         with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
             for item in ended:
@@ -82,7 +82,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     )
 
 
-def on_cluster(cluster: str | None) -> str:
+def cluster_note(cluster: str | None) -> str:
     """Ends a note about what is trained."""
     return "" if cluster is None else f", on the Ray cluster at {cluster}"
 

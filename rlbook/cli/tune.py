@@ -27,7 +27,7 @@ from rlbook.cli.output import (
     shell_path,
     show,
 )
-from rlbook.cli.seeds import on_cluster
+from rlbook.cli.seeds import cluster_note
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
@@ -138,7 +138,7 @@ def run_tuning(words: Sequence[str]) -> int:
 
     note(
         f"{trials} trials of {len(plan.seeds)} runs, {min(jobs, trials)} at a time, in"
-        f" {folder}{on_cluster(several.cluster)}"
+        f" {folder}{cluster_note(several.cluster)}"
     )
     for name, found in plan.space.items():
         note(f"  {name}: {found}")
