@@ -14,6 +14,7 @@ quartile's edge counts in part.
 
 from __future__ import annotations
 
+import hashlib
 import html
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -344,8 +345,16 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, object]:
 
 
 def named_world(env: str, arguments: Mapping[str, object]) -> str:
-    """An environment with its arguments, as text."""
-    named = ", ".join(f"{name}={shorten_value(value)}" for name, value in arguments.items())
+    """An environment with its arguments, as text that no other one has: of a value that is cut six
+    digits of its sha256 stand at the end."""
+
+    def text(value: object) -> str:
+        short = shorten_value(value)
+        if len(short) < 24 or short[-1] != "…":
+            return short
+        return f"{short[:17]}…{hashlib.sha256(str(value).encode()).hexdigest()[:6]}"
+
+    named = ", ".join(f"{name}={text(value)}" for name, value in arguments.items())
     return f"{env} ({named})" if named else env
 
 

@@ -77,8 +77,8 @@ class MarkRow:
     student: str
     marks: tuple[Mark, ...]
     unread: tuple[str, ...] = ()
-    """Files that are not Python, and in which no required exercise was recognised; a sentence
-    each."""
+    """A sentence for each file that is not Python, and in which no required exercise was recognised,
+    and for each exercise with several answers."""
 
     def points(self, week: int | None = None) -> int:
         """The points for a week's exercises, or for everything."""
@@ -236,8 +236,9 @@ def grade(
     handed = {folder.resolve().name: submitted_files(folder)} if alone else students(folder)
     for student, files in handed.items():
         marks[student] = []
-        found, broken = _collect(student, folder, files, weeks, due)
-        whole, unread[student] = _collect_assignments(student, folder, files, assigned, due, broken)
+        found, broken, doubled = _collect(student, folder, files, weeks, due)
+        whole, others = _collect_assignments(student, folder, files, assigned, due, broken)
+        unread[student] = (*others, *doubled)
         for mark, text in found:
             if text is not None:
                 place = len(marks[student])
@@ -308,9 +309,10 @@ def _collect_assignments(
 
 def _collect(
     student: str, folder: Path, files: Sequence[Path], weeks: Sequence[Week], due: datetime | None
-) -> tuple[list[tuple[Mark, str | None]], dict[Path, str]]:
-    """For each exercise its mark, and the text of the answer if there is one to run; and a sentence
-    for each other file that is not Python."""
+) -> tuple[list[tuple[Mark, str | None]], dict[Path, str], list[str]]:
+    """For each exercise its mark, and the text of the answer if there is one to run; a sentence for
+    each other file that is not Python; and one for each exercise with several answers, of which that
+    in the file of its name, or else in the first one, counts."""
     texts: dict[Path, str] = {}
     holds: dict[str, list[Path]] = {}
     unread: dict[str, tuple[Path, str]] = {}
@@ -334,6 +336,7 @@ def _collect(
             why = printable(f"{path.name} defines no function {path.stem!r}{close}")
             unread.setdefault(path.stem, (path, why))
     found: list[tuple[Mark, str | None]] = []
+    doubled: list[str] = []
     for week in weeks:
         for name in week.write:
             mark = Mark(
@@ -341,6 +344,10 @@ def _collect(
             )
             if there := sorted(holds.get(name, []), key=lambda path: path.stem != name):
                 found.append((_locate_mark(mark, there[0], folder, due), texts[there[0]]))
+                if len({texts[path] for path in there}) > 1:
+                    counted, *rest = (str(path.relative_to(folder)) for path in there)
+                    also = f"is defined in {counted} and in {', '.join(rest)}"
+                    doubled.append(printable(f"{name} {also}; the one in {counted} counts"))
             elif name in unread:
                 path, why = unread[name]
                 broken.pop(path, None)
@@ -354,7 +361,7 @@ def _collect(
                 )
             else:
                 found.append((mark, None))
-    return found, broken
+    return found, broken, doubled
 
 
 def _guess_functions(path: Path) -> list[str]:

@@ -230,6 +230,21 @@ def test_a_file_that_does_not_parse_is_named_for_each_function_in_it(tmp_path: P
     assert "all.py cannot be read as Python: '(' was never closed (line 6)" in row.marks[0].said
 
 
+def test_of_two_answers_it_is_said_which_one_counts(tmp_path: Path) -> None:
+    """That in the file of its name, or else the first; not of two copies of one file."""
+    (tmp_path / "ada" / "old").mkdir(parents=True)
+    (tmp_path / "ada" / "a.py").write_text(UPSIDE_DOWN)
+    (tmp_path / "ada" / "old" / "importance_weights.py").write_text(WEIGHTS)
+    (row,) = grade(tmp_path, select_weeks("3"))
+    here = str(Path("ada/old/importance_weights.py"))
+    assert row.unread == (
+        f"importance_weights is defined in {here} and in {Path('ada/a.py')};"
+        f" the one in {here} counts",
+    )
+    (tmp_path / "ada" / "a.py").write_text(WEIGHTS)
+    assert grade(tmp_path, select_weeks("3"))[0].unread == ()
+
+
 def test_who_is_a_student(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is not a folder"):
         students(tmp_path / "none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -100,6 +101,23 @@ def test_runs_whose_long_settings_begin_alike_are_told_apart(tmp_path: Path) -> 
     rows = rlbook.compare(folders)
     assert rows.labels() == [f"q_learning, data {path}" for path in paths]
     assert len(improvements(rows)) == 1
+
+
+def test_worlds_whose_long_arguments_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    """One algorithm in two worlds, which another has, too: both worlds count for the chance."""
+    report = [{"step": 9, "eval_return": 1.0}]
+    maps = ["SFFFFFFFFFFFFFFFFFFFFFFFG", "SFFFFFFFFFFFFFFFFFFFFFFHG"]
+    folders = []
+    for place, (desc, alpha) in enumerate(itertools.product(maps, (0.1, 0.5))):
+        folders.append(write(tmp_path / str(place), 0, report, alpha))
+        config = Path(folders[-1]) / "config.yaml"
+        world = f'{{"env_kwargs": {{"desc": "{desc}"}}, '
+        config.write_text(config.read_text().replace("{", world, 1))
+    rows = rlbook.compare(folders)
+    assert len({row.world for row in rows}) == 2
+    assert all(len(row.world) == len("Maze-v0 (desc=)") + 24 for row in rows)
+    (chance,) = improvements(rows)
+    assert len(chance.worlds) == 2
 
 
 def test_a_comparison_is_shown_as_the_table_of_the_command(
