@@ -13,7 +13,6 @@ import json
 import signal
 import tokenize
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import ProgramOutcome, run_program
 
 LONGEST = 100_000  # bytes of a file with an answer
+NOT_HANDED_IN = {"site-packages", "__pycache__", "__MACOSX", "node_modules"}
 SECONDS, MEMORY_MB = 10.0, 4_096
 RUNNER = """
 import io, json, sys
@@ -135,11 +135,19 @@ def functions_in(path: Path) -> tuple[str, list[str]]:
         raise RequestError(f"{path} cannot be read as Python: {said}") from error
 
 
-def answers_in(folder: Path) -> Iterator[Path]:
-    """The Python files in a folder and its subfolders, in order."""
-    yield from sorted(
-        path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink()
+def answers_in(folder: Path) -> list[Path]:
+    """The Python files in a folder, those in fewer subfolders first, without hidden files and
+    installed packages."""
+    found = (
+        path
+        for path in folder.rglob("*.py")
+        if not any(
+            part.startswith(".") or part in NOT_HANDED_IN for part in path.relative_to(folder).parts
+        )
+        and path.is_file()
+        and not path.is_symlink()
     )
+    return sorted(found, key=lambda path: (len(path.parts), path))
 
 
 def check_answer(

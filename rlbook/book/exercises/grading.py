@@ -28,8 +28,10 @@ from rlbook.book.exercises.checking import (
     EMPTY,
     FAILED,
     MISTAKEN,
+    NOT_HANDED_IN,
     RIGHT,
     WRONG,
+    answers_in,
     check_answer,
     functions_in,
     printable,
@@ -42,7 +44,6 @@ from rlbook.errors import RequestError, system_reason
 MISSING = "missing"
 SIGNS = {RIGHT: "1", MISTAKEN: "h", WRONG: "0", FAILED: "!", EMPTY: "-", MISSING: "-"}
 """The sign of a mark in a table."""
-NOT_HANDED_IN = {"site-packages", "__pycache__", "__MACOSX", "node_modules"}
 MOST_FILES = 500  # of one student; the rest is not looked at
 
 
@@ -150,18 +151,8 @@ def students(folder: Path) -> dict[str, list[Path]]:
 
 
 def submitted_files(folder: Path) -> list[Path]:
-    """A student's Python files, those in fewer subfolders first, without hidden files and installed
-    packages."""
-    found = (
-        path
-        for path in folder.rglob("*.py")
-        if not any(
-            part.startswith(".") or part in NOT_HANDED_IN for part in path.relative_to(folder).parts
-        )
-        and path.is_file()
-        and not path.is_symlink()
-    )
-    return sorted(found, key=lambda path: (len(path.parts), path))[:MOST_FILES]
+    """A student's Python files, as `answers_in` has them."""
+    return answers_in(folder)[:MOST_FILES]
 
 
 def deadline(text: str) -> datetime:

@@ -147,6 +147,8 @@ def test_the_commands(
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "ann.py").write_text(ANSWER)
     (tmp_path / "class" / "bob.py").write_text("def running_mean(rewards):\n    return rewards\n")
+    (tmp_path / "class" / ".venv").mkdir()
+    (tmp_path / "class" / ".venv" / "six.py").write_text("")  # no answer of anybody's
     capsys.readouterr()
     assert main(["exercise", "check", "class", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
@@ -155,6 +157,7 @@ def test_the_commands(
         facts["of"],
         [Path(item["file"]).name for item in facts["answers"]],
     ) == (1, 2, ["ann.py", "bob.py"])
+    assert facts["unread"] == []
     assert main(["exercise", "check", "class/ann.py"]) == 0
 
 
