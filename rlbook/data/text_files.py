@@ -192,19 +192,18 @@ def rows_in_memory(data: Iterable[object]) -> TextFile:
 
 
 def _rows_of(data: Iterable[object]) -> Iterator[Row]:
-    rows = _table_records(data) if hasattr(data, "iloc") else data
-    for number, row in enumerate(rows, 1):
+    table = getattr(data, "to_dict", None) if hasattr(data, "iloc") else None
+    for number, row in enumerate(data if table is None else map(_without_nan, table("records")), 1):
         try:
             yield json.loads(json.dumps(row, default=_as_list))
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"data, row {number} cannot be written as JSON: {error}") from None
 
 
-def _table_records(table: Any) -> Iterator[Row]:
-    """The rows of a pandas DataFrame. It has NaN where a row lacks a column, which is None here."""
-    for row in table.to_dict("records"):
-        missing = [name for name, cell in row.items() if isinstance(cell, float) and isnan(cell)]
-        yield row | dict.fromkeys(missing)
+def _without_nan(row: Row) -> Row:
+    """A row of a pandas DataFrame, which has NaN where a row lacks a column, with None there."""
+    missing = [name for name, cell in row.items() if isinstance(cell, float) and isnan(cell)]
+    return row | dict.fromkeys(missing)
 
 
 def _as_list(value: object) -> object:
