@@ -182,11 +182,14 @@ def write_weights(model: LanguageModel, folder: str) -> None:
     """Writes a model's config and weights, without progress bars and without its tokenizer."""
     from safetensors.torch import save_file
 
-    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    state = model.state_dict()
+    tied = {  # but for an output layer that has got weights of its own
+        name
+        for name, source in (getattr(model, "all_tied_weights_keys", None) or {}).items()
+        if name in state and state[name].data_ptr() == state[source].data_ptr()
+    }
     weights = {
-        name: tensor.detach().contiguous()
-        for name, tensor in model.state_dict().items()
-        if name not in tied
+        name: tensor.detach().contiguous() for name, tensor in state.items() if name not in tied
     }
     model.config.save_pretrained(folder)
     save_file(weights, Path(folder) / WEIGHTS, metadata={"format": "pt"})

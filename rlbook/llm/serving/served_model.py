@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlbook.checks import parse_json
 from rlbook.llm.models.model_folder import FolderError, check_folder, weight_files
 from rlbook.llm.tokenizers.tokenizer import Codec
 
@@ -33,11 +35,10 @@ class ServedModel:
         Raises:
             ValueError: the folder holds no model, or one of other names or shapes.
         """
-        from pathlib import Path
-
         from safetensors.torch import load_file
 
         check_folder(folder)
+        self._check_output_layer(folder)
         weights: dict[str, torch.Tensor] = {}
         for file in weight_files(Path(folder)):
             weights |= load_file(file)
@@ -60,3 +61,17 @@ class ServedModel:
             if name in own:
                 own[name].copy_(weight)
         self.version += 1
+
+    def _check_output_layer(self, folder: str) -> None:
+        """Raises FolderError if the folder's model has an output layer of its own, and the served
+        one shares it with the embedding."""
+        own = self.model.config
+        sent = parse_json((Path(folder) / "config.json").read_bytes())
+        same = own.tie_word_embeddings and sent.get("model_type") == own.model_type
+        if same and not type(own).from_dict(sent).tie_word_embeddings:
+            raise FolderError(
+                f"model: the output layer of {folder!r} is its own, as after training an adapter on"
+                " it, but that of the model that is served is its embedding; leave the output layer"
+                " out of the adapter's target_modules, or serve a model with"
+                " tie_word_embeddings false"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from pathlib import Path
@@ -15,8 +16,11 @@ from torch import Tensor, nn
 
 import rlbook
 from rlbook.llm.models.adapters import add_adapter
+from rlbook.llm.models.export import merged_model, write_weights
 from rlbook.llm.models.lora import Dropout, LoraLinear, LoraSettings, add_lora, lora_layers, targets
+from rlbook.llm.models.model_folder import FolderError
 from rlbook.llm.models.sources import small_llama
+from rlbook.llm.serving.served_model import ServedModel
 from rlbook.networks.policy import saved_tensors
 
 
@@ -202,3 +206,31 @@ def test_a_name_that_peft_does_not_find_is_explained() -> None:
     with pytest.raises(ValueError, match="not found") as told:
         add_adapter(model, {**asked, "target_modules": ["nothing"]}, rng)
     assert "stand in a list" not in str(told.value)
+
+
+def test_a_served_model_whose_output_layer_is_its_embedding_refuses_one_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Which is what merging an adapter on that layer makes; the served weights stay."""
+    pytest.importorskip("transformers")
+    from transformers.models.llama import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = LlamaConfig(vocab_size=10, tie_word_embeddings=True, **sizes, **heads)
+    model = LlamaForCausalLM(config).eval()
+    served = ServedModel(model, codec=None, name="tied", context=8)  # type: ignore[arg-type]
+    before = model.lm_head.weight.clone()
+    for layer in ("q_proj", "lm_head"):
+        trained = copy.deepcopy(model)
+        add_lora(trained, LoraSettings(target_modules=[layer]), torch.Generator())
+        for _, adapted in lora_layers(trained):
+            torch.nn.init.ones_(adapted.lora_B.weight)
+        folder = tmp_path / layer
+        folder.mkdir()
+        write_weights(merged_model(trained), str(folder))
+    served.load_weights(str(tmp_path / "q_proj"))
+    assert served.version == 1
+    with pytest.raises(FolderError, match="leave the output layer out of the adapter's target_mod"):
+        served.load_weights(str(tmp_path / "lm_head"))
+    assert served.version == 1 and torch.equal(model.lm_head.weight, before)
