@@ -533,11 +533,15 @@ def _with_values(options: Any) -> Any:
     hints = typing.get_type_hints(type(options), include_extras=True)
     for item in dataclasses.fields(options):
         value = getattr(options, item.name)
+        is_positional = POSITIONAL in typing.get_args(hints[item.name])
+        name = item.name.upper() if is_positional else flag(item.name)
+        several = value.words if isinstance(value, OptionText) else value
+        if is_positional and isinstance(several, tuple):
+            for word in several:
+                take_text(name, word)
         if not isinstance(value, OptionText):
             read[item.name] = _with_values(value) if dataclasses.is_dataclass(value) else value
         elif value.read is not None:
-            is_positional = POSITIONAL in typing.get_args(hints[item.name])
-            name = item.name.upper() if is_positional else flag(item.name)
             read[item.name] = value.read(name, value.words[0])
     return dataclasses.replace(options, **read)
 

@@ -248,6 +248,16 @@ def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
     )
 
 
+_JOINED = "\0"  # between the words of a command, while lines are broken
+
+
+def fill_sentence(text: str, first: str = "", rest: str = "") -> str:
+    """As `fill_paragraph`, but a command after a colon, which may be pasted, stays on one line."""
+    said, mark, command = text.partition(": rlbook ")
+    joined = said + mark.replace("rlbook ", f"rlbook{_JOINED}") + command.replace(" ", _JOINED)
+    return fill_paragraph(joined, first, rest).replace(_JOINED, " ")
+
+
 def fill_text(text: str) -> str:
     """Paragraphs wrapped to the width; an indented line is kept, except that a command is continued
     after a backslash."""
@@ -281,7 +291,7 @@ def _continue_command(line: str) -> str:
 
 def for_terminal(line: str) -> str:
     """A line cut to the terminal's width; a file or a pipe gets all of it."""
-    return fill_paragraph(line, "", "  ") if sys.stdout.isatty() else line
+    return fill_sentence(line, "", "  ") if sys.stdout.isatty() else line
 
 
 def align_columns(table: Sequence[Sequence[str]]) -> str:
@@ -446,7 +456,7 @@ def _wrap_sentence(line: str) -> str:
     if not sys.stderr.isatty():
         return line
     said, mark, command = line.partition("continue with: ")
-    return fill_paragraph(said + mark, "", "  ") + (f"\n  {command}" if command else "")
+    return fill_sentence(said + mark, "", "  ") + (f"\n  {command}" if command else "")
 
 
 def note(line: str) -> None:

@@ -3,7 +3,7 @@ the terminal."""
 
 from __future__ import annotations
 
-from rlbook.cli.output import fill_paragraph, width
+from rlbook.cli.output import fill_sentence, width
 
 GROUPS: dict[str, dict[str, str]] = {
     "learn": {
@@ -87,7 +87,6 @@ GROUPS: dict[str, dict[str, str]] = {
 }
 """Group → a command as it is typed → its description, and after a colon an example."""
 
-_JOINED = "\0"  # between the words of an example, while lines are broken
 MORE = (
     "rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the"
     " hyper-parameters too.",
@@ -103,7 +102,7 @@ def usage() -> str:
         "Reinforcement learning as a book that runs: one file per algorithm, one loop, from a maze"
         " to a language model."
     )
-    parts = ["usage: rlbook COMMAND ...", _fill(title)]
+    parts = ["usage: rlbook COMMAND ...", fill_sentence(title)]
     parts += [
         "\n".join(
             [
@@ -113,19 +112,12 @@ def usage() -> str:
         )
         for group, commands in GROUPS.items()
     ]
-    return "\n\n".join([*parts, "\n".join(map(_fill, MORE))]) + "\n"
+    return "\n\n".join([*parts, "\n".join(map(fill_sentence, MORE))]) + "\n"
 
 
 def _entry(command: str, text: str, columns: int) -> str:
     """A command and its description: beside it, or below it if the terminal is narrow."""
     indent = 2 + max(len(each) for commands in GROUPS.values() for each in commands) + 2
     if columns >= 80:
-        return _fill(text, f"  {command}".ljust(indent), " " * indent)
-    return f"  {command}\n{_fill(text, ' ' * 6, ' ' * 6)}"
-
-
-def _fill(text: str, first: str = "", rest: str = "") -> str:
-    """A wrapped paragraph in which an example, which may be pasted, stays on one line."""
-    said, mark, example = text.partition(": rlbook ")
-    joined = said + mark.replace("rlbook ", f"rlbook{_JOINED}") + example.replace(" ", _JOINED)
-    return fill_paragraph(joined, first, rest).replace(_JOINED, " ")
+        return fill_sentence(text, f"  {command}".ljust(indent), " " * indent)
+    return f"  {command}\n{fill_sentence(text, ' ' * 6, ' ' * 6)}"

@@ -25,7 +25,13 @@ from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import _TolerantStream, align_columns, report_interrupt, show
+from rlbook.cli.output import (
+    _TolerantStream,
+    align_columns,
+    fill_sentence,
+    report_interrupt,
+    show,
+)
 from rlbook.cli.train import check_unchanged, parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
@@ -253,6 +259,8 @@ WRONG = {
     "course list --due 2026-10-01": ["--due", "no effect"],
     "course start class --jobs 2": ["--jobs", "no effect"],
     "plot": ["folder"],
+    "course start ''": ["WHAT", "empty"],
+    "compare nowhere ''": ["FOLDERS", "empty"],
     "compare": ["folder"],
     "inspect": ["FOLDER"],
     "inspect nowhere": ["nowhere", "not a run folder"],
@@ -296,7 +304,7 @@ WRONG = {
 def test_a_wrong_request_gets_one_line_exit_code_2_and_writes_nothing(
     words: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(words.split()) == 2
+    assert cli.main(shlex.split(words)) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1 and captured.err.startswith("rlbook: ")
@@ -676,6 +684,15 @@ def test_what_is_said_at_an_interrupt_names_the_options_that_no_folder_holds(
     again = f"rlbook train --resume {trained} {more}"
     assert code == 130 and shown.err.endswith(f"at step 512; continue with: {again}\n")
     assert json.loads(shown.out)["exit_code"] == 130
+
+
+def test_a_command_at_the_end_of_a_sentence_stays_on_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    again = "rlbook train q_learning Maze-v0 --alpha 0.5"
+    *said, last = fill_sentence(f"its default settings reach the optimum: {again}").splitlines()
+    assert last == again and max(map(len, said)) <= 40
 
 
 def test_a_path_keeps_its_spaces_in_a_sentence(
