@@ -297,7 +297,7 @@ def _zsh_lines(place: Path) -> str:
 
 def _add_lines(file: Path, lines: str) -> None:
     """Adds lines under a mark to a file that a shell reads, once."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
     block = f"{MARK}\n{lines}"
     if block in text:
         return

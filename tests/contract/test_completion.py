@@ -169,13 +169,13 @@ def test_zsh_reads_its_script(scripts: dict[str, Path]) -> None:
 def test_installing_for_bash_adds_two_lines_once_and_keeps_the_rest(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (home / ".bashrc").write_text("alias ll='ls -l'")
+    (home / ".bashrc").write_bytes(b"alias caf\xe9=ls")  # in Latin-1
     for _ in range(2):
         assert cli.main(["--install-completion", "bash"]) == 0
     place = home / ".local/share/rlbook/completion/rlbook.bash"
     assert capsys.readouterr().out == f"{place}\n" * 2 and place.read_text() == "# bash\n"
-    text = (home / ".bashrc").read_text()
-    assert text.startswith("alias ll='ls -l'\n\n# rlbook: ")
+    text = (home / ".bashrc").read_text(encoding="latin-1")
+    assert text.startswith("alias caf\xe9=ls\n\n# rlbook: ")
     assert text.count("complete -F _rlbook_completion rlbook") == 1
 
 

@@ -13,6 +13,7 @@ import ast
 import importlib
 import inspect
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -130,9 +131,9 @@ def find_exercise(name: str) -> Exercise:
     return known[name]
 
 
-def starter(item: Exercise) -> str:
+def starter(item: Exercise, file: str | None = None) -> str:
     """The file that a learner starts with: the signature, the question, and one case with its
-    answer."""
+    answer; `file` is its name (default: NAME.py)."""
     definition: Any = ast.parse(textwrap.dedent(inspect.getsource(item.function))).body[0]
     arguments, returns = (
         ast.unparse(item).replace("Array", "np.ndarray")
@@ -149,7 +150,8 @@ def starter(item: Exercise) -> str:
     example = f"Example:\n    {call}\n    is {format_value(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
-        f"# Exercise {item.name}, {item.place}. Check it: rlbook exercise check {item.name}.py\n"
+        f"# Exercise {item.name}, {item.place}. Check it: rlbook exercise check"
+        f" {shlex.quote(file or f'{item.name}.py')}\n"
         f"import numpy as np\n\n\ndef {item.name}({arguments}) -> {returns}:\n"
         f'    """{told.strip()}\n    """\n    return NotImplemented\n'
     )
@@ -161,7 +163,7 @@ def start(name: str, path: Path) -> None:
     Raises:
         RequestError: no such exercise, or the file is there already.
     """
-    text = starter(find_exercise(name))
+    text = starter(find_exercise(name), path.name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -170,6 +170,7 @@ def test_check_takes_the_name_that_start_took(
     assert "rlbook exercise check running_mean\n" in capsys.readouterr().out
     assert main(["exercise", "start", "running_mean", "--out", "my own.py"]) == 0
     assert "rlbook exercise check 'my own.py'\n" in capsys.readouterr().out
+    assert "rlbook exercise check 'my own.py'\n" in Path("my own.py").read_text()
     assert main(["exercise", "check", "running_mean"]) == 1
     assert "not yet" in capsys.readouterr().out
     (tmp_path / "running_mean").mkdir()  # whose name is no answer
