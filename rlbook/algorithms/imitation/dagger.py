@@ -179,12 +179,11 @@ class DAgger(PolicyAgent):
         return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
-        labelled = {"obs": list(self.obs), "labels": list(self.labels)}
-        labelled |= {"allowed": list(self.allowed)} if self.allowed else {}
+        labelled = {name: list(getattr(self, name)) for name in ("obs", "labels", "allowed")}
         return super().state_dict() | labelled | {"new": self.new, "agreed": self.agreed}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.obs, self.labels = list(state["obs"]), list(state["labels"])
-        self.allowed = list(state.get("allowed", []))
+        self.allowed = list(state["allowed"])
         self.new, self.agreed = state["new"], state["agreed"]

@@ -261,3 +261,12 @@ def test_it_is_so_from_every_seed(seed: int) -> None:
     clone, asked, best = ladder(seed)
     # a rounding is carried on for 1 / (1 - γ) = 100 steps
     assert asked == near(best, terms=25, size=100 * abs(best)) and clone < best - 5
+
+
+def test_a_run_with_action_masks_is_loaded_and_extended(tmp_path: Path) -> None:
+    settings = {"rollout_steps": 8, "gradient_steps": 1, "num_envs": 1, "eval_every": 0}
+    run = rlbook.train("dagger", "TicTacToe-v0", steps=20, out=tmp_path / "run", **settings)
+    loaded = rlbook.load(tmp_path / "run")
+    assert len(loaded.agent.allowed) == len(run.agent.allowed) > 0
+    loaded.train(steps=8)
+    assert sum(map(len, loaded.agent.allowed)) == sum(map(len, loaded.agent.labels)) == 28
