@@ -70,7 +70,7 @@ def cost_of_exploring(means: Array, epsilon: float) -> float:
         float(-rng.integers(1, 3)),
         float(rng.integers(5, 15)),
         int(rng.integers(2, 9)),
-        0.5,
+        float(rng.choice([0.5, 0.9])),
     ),
     {
         "the goal pays after all the steps before it, each of which discounts once: γ to the power "
@@ -143,7 +143,11 @@ def sarsa_step(
 
 
 def draw_waiting_times(rng: Generator) -> tuple[Array, Array, float]:
-    return rng.normal(size=4).round(2), rng.integers(0, 400, 4).astype(float), 0.1
+    return (
+        rng.normal(size=4).round(2),
+        rng.integers(0, 400, 4).astype(float),
+        float(rng.choice([0.02, 0.2])),
+    )
 
 
 @exercise(
@@ -274,7 +278,11 @@ def _bumps(times: int, alpha: float, decay: float) -> tuple[float, float]:
 
 @exercise(
     "n-step-and-lambda",
-    lambda rng: (int(rng.integers(2, 7)), float(rng.choice([0.1, 0.5])), 0.9),
+    lambda rng: (
+        int(rng.integers(2, 7)),
+        float(rng.choice([0.1, 0.5])),
+        float(rng.choice([0.5, 0.9])),
+    ),
     {
         "a replaced trace is α after every visit": lambda times, alpha, decay: [
             _bumps(times, alpha, decay)[0],
@@ -308,7 +316,8 @@ def bump_traces(times: int, alpha: float, decay: float) -> Array:
 def edge(rng: Generator) -> tuple[Array, Array, Array]:
     tries = np.array([rng.integers(3, 9), rng.integers(0, 3)])
     low, high = np.sort(rng.random(2).round(2) / 2)
-    return tries, np.array([high + 0.05, low]), np.array([0.5, 0.5])
+    prior = np.array([[0.5, 0.5], [0.25, 0.75]])[rng.integers(2)]
+    return tries, np.array([high + 0.05, low]), prior
 
 
 def _threshold(tries: Array, q: Array, prior: Array, *, root: float, more: int) -> float:
@@ -571,7 +580,11 @@ def last_advantages(rewards: Array, values: Array, last_value: float, ending: st
 
 @exercise(
     "linear-approximation",
-    lambda rng: (*rng.integers(0, 3, (2, 3)).astype(float), float(rng.integers(-3, 4)), 0.1),
+    lambda rng: (
+        *rng.integers(0, 3, (2, 3)).astype(float),
+        float(rng.integers(-3, 4)),
+        float(rng.choice([0.1, 0.5])),
+    ),
     {
         "the step goes along x: what two states share is x · x'": lambda x, after, error, alpha: (
             alpha * error * after @ after
@@ -751,7 +764,7 @@ def _gradient(logits: Array, A: Array) -> tuple[Array, Array]:
     lambda rng: (
         rng.normal(size=3).round(2),
         np.array([1.0, -1.0, 0.5]) * rng.permutation(3),
-        0.01,
+        float(rng.choice([0.01, 0.05])),
     ),
     {
         "the direction is the natural gradient F⁺ g, and not g": lambda z, A, max_kl: _scale(

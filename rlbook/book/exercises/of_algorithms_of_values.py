@@ -386,7 +386,11 @@ def _greedy(rewards: Array, alpha: float, steps: int, start: float = 0.0) -> lis
 
 @exercise(
     "introduction",
-    lambda rng: (-rng.integers(1, 5, 3).astype(float), float(rng.choice([0.1, 0.5])), 9),
+    lambda rng: (
+        -rng.integers(1, 5, 3).astype(float),
+        float(rng.choice([0.1, 0.5])),
+        int(rng.integers(7, 10)),
+    ),
     {
         "a reward below 0 makes an action look worse than those that were not tried": (
             lambda rewards, alpha, steps: [0] * steps
@@ -463,7 +467,7 @@ def left_share(epsilon: float, ahead: float) -> float:
         rng.integers(-4, 5, 3).astype(float),
         float(rng.choice([0.0, 0.3])),
         int(rng.integers(0, 3)),
-        10.0,
+        float(rng.choice([4.0, 10.0])),
     ),
     {
         "a value counts as much as its action is likely": lambda q, epsilon, action, change: (

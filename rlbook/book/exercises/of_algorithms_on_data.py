@@ -539,7 +539,11 @@ def two_rewards_of_gail(D: Array) -> Array:
 
 @exercise(
     "preferences",
-    lambda rng: (*rng.integers(3, size=(2, rng.integers(2, 8))), 3, 3),
+    lambda rng: (
+        *rng.integers(3, size=(2, rng.integers(2, 8))),
+        int(rng.integers(3, 6)),
+        int(rng.integers(3, 5)),
+    ),
     {
         "a pair that was taken twice is one pair": lambda s, a, S, A: S * A - len(s),
         "an action belongs to its state: count pairs": lambda s, a, S, A: (
@@ -709,7 +713,11 @@ def chance_of_a_kept_episode(p: float, G: int) -> float:
 
 @exercise(
     "preferences",
-    lambda rng: (*rng.normal(size=(2, 3)).round(2), float(rng.integers(1, 9)), 0.5),
+    lambda rng: (
+        *rng.normal(size=(2, 3)).round(2),
+        float(rng.integers(1, 9)),
+        float(rng.choice([0.1, 0.5])),
+    ),
     {
         "both log-ratios fall, so their difference stays what it was": (
             lambda chosen, rejected, fall, beta: _dpo(chosen - fall - rejected, beta)

@@ -182,7 +182,9 @@ def labels_off_the_way(beta: float, error: float, T: int) -> float:
 
 
 def agreement_case(rng: Generator) -> tuple[Array, float]:
-    return rng.choice([0.6, 0.8, 0.95, 1.0], rng.integers(3, 9), p=[0.2, 0.2, 0.2, 0.4]), 0.9
+    return rng.choice([0.6, 0.8, 0.95, 1.0], rng.integers(3, 9), p=[0.2, 0.2, 0.2, 0.4]), float(
+        rng.choice([0.7, 0.9])
+    )
 
 
 @exercise(
@@ -320,7 +322,11 @@ def noise_of_the_gradient(p: float, paid: Array, baseline: float) -> Array:
 
 
 def group_case(rng: Generator) -> tuple[Array, Array, int]:
-    return rng.integers(0, 5, 6).astype(float), rng.integers(1, 5, 6).astype(float), 3
+    return (
+        rng.integers(0, 5, 6).astype(float),
+        rng.integers(1, 5, 6).astype(float),
+        int(rng.choice([2, 3])),
+    )
 
 
 def _others(returns: Array, G: int) -> Array:

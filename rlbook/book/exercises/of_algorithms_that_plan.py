@@ -292,7 +292,12 @@ def backups_on_a_grid(size: int) -> Array:
 
 @exercise(
     "model-based",
-    lambda rng: (int(rng.choice([4, 8, 16])), int(rng.integers(1, 5)), 2, 20_000),
+    lambda rng: (
+        int(rng.choice([4, 8, 16])),
+        int(rng.integers(1, 5)),
+        int(rng.integers(2, 5)),
+        int(rng.choice([20_000, 50_000])),
+    ),
     {
         "the numbers are cut apart together: bins to the power of how many there are": (
             lambda bins, numbers, num_actions, steps: [
@@ -319,7 +324,10 @@ def price_of_bins(bins: int, numbers: int, num_actions: int, steps: int) -> Arra
 
 @exercise(
     "model-based",
-    lambda rng: (rng.integers(-4, 5, rng.integers(1, 5)).astype(float), 0.9),
+    lambda rng: (
+        rng.integers(-4, 5, rng.integers(1, 5)).astype(float),
+        float(rng.choice([0.5, 0.9])),
+    ),
     {
         "the largest reward is taken to come in every step, forever": lambda rewards, gamma: max(
             rewards.max(), 0.0
@@ -343,7 +351,11 @@ def optimistic_value(rewards: Array, gamma: float) -> float:
 
 
 def ucb_world(rng: Generator) -> tuple[Array, float, int]:
-    return rng.choice([0.0, 0.5, 1.0, 1.5], 3), float(rng.choice([0.5, 1.0, 2.0])), 8
+    return (
+        rng.choice([0.0, 0.5, 1.0, 1.5], 3),
+        float(rng.choice([0.5, 1.0, 2.0])),
+        int(rng.integers(6, 10)),
+    )
 
 
 def _ucb(paid: Array, c: float, steps: int, power: float = 0.5) -> Array:
@@ -384,7 +396,7 @@ def plan(rng: Generator) -> tuple[Array, float]:
     length = int(rng.integers(3, 8))
     back = int(rng.integers(1, length))
     rewards = np.concatenate([-rng.integers(2, 5, back), rng.integers(0, 4, length - back)])
-    return rewards.astype(float), -1.0
+    return rewards.astype(float), float(rng.choice([-1.0, -0.5]))
 
 
 @exercise(

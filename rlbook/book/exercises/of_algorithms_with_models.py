@@ -300,7 +300,11 @@ def costs_of_a_backup(P: Array, state: int) -> Array:
 
 @exercise(
     "learned-models",
-    lambda rng: (0.1, float(rng.choice([0.8, 1.0, 1.2])), int(rng.integers(1, 21))),
+    lambda rng: (
+        float(rng.choice([0.1, 0.5])),
+        float(rng.choice([0.8, 1.0, 1.2])),
+        int(rng.integers(1, 21)),
+    ),
     {
         "an error grows by the factor L in each later step": lambda e, L, horizon: e * horizon,
         "every step adds an error of its own": lambda e, L, horizon: e * L ** (horizon - 1),
@@ -356,7 +360,12 @@ def surprises(predicted: Array, true: Array) -> Array:
 
 @exercise(
     "learned-models",
-    lambda rng: (0.9, float(rng.choice([0.8, 1.0, 1.1])), 2.0, int(rng.integers(2, 9))),
+    lambda rng: (
+        float(rng.choice([0.7, 0.9])),
+        float(rng.choice([0.8, 1.0, 1.1])),
+        float(rng.integers(1, 4)),
+        int(rng.integers(2, 9)),
+    ),
     {
         "the model goes on from its own states, and not from the true ones": (
             lambda a, b, x, steps: abs(a - b) * a ** (steps - 1) * x
@@ -379,7 +388,11 @@ def rollout_distance(a: float, b: float, x: float, steps: int) -> float:
 
 @exercise(
     "temporal-difference",
-    lambda rng: (rng.dirichlet(np.ones(3)).round(2), rng.integers(-3, 4, 3) * 1.0, 0.9),
+    lambda rng: (
+        rng.dirichlet(np.ones(3)).round(2),
+        rng.integers(-3, 4, 3) * 1.0,
+        float(rng.choice([0.5, 0.9])),
+    ),
     {
         "the next value is multiplied by γ, so its variance by γ²": lambda pi, q, gamma: (
             gamma * (pi @ q**2 - (pi @ q) ** 2)
@@ -430,7 +443,11 @@ def noise_of_n_steps(n: int, gamma: float, variance: float) -> float:
 
 @exercise(
     "monte-carlo",
-    lambda rng: (int(rng.integers(1, 30)), float(rng.choice([0.1, 0.5, 1.0])), 4),
+    lambda rng: (
+        int(rng.integers(1, 30)),
+        float(rng.choice([0.1, 0.5, 1.0])),
+        int(rng.integers(2, 6)),
+    ),
     {
         "the last step is always learned from: nothing that follows it can be exploratory": (
             lambda T, epsilon, A: _runs(T, 1 - epsilon + epsilon / A) * (1 - epsilon + epsilon / A)

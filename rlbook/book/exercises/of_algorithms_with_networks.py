@@ -43,7 +43,11 @@ def _entropy(p: Array) -> float:
 
 
 def soft_critics(rng: Generator) -> tuple[Array, Array, float]:
-    return rng.normal(size=(2, 3)).round(2) * 2, rng.dirichlet(np.ones(3)), 0.5
+    return (
+        rng.normal(size=(2, 3)).round(2) * 2,
+        rng.dirichlet(np.ones(3)),
+        float(rng.choice([0.2, 0.5])),
+    )
 
 
 def _soft(q: Array, p: Array, alpha: float) -> float:
@@ -82,7 +86,11 @@ def with_one_critic(q: Array, p: Array, alpha: float) -> Array:
 
 @exercise(
     "maximum-entropy",
-    lambda rng: (rng.uniform(-1, 1, 3).round(2), rng.normal(size=3).round(2), 0.5),
+    lambda rng: (
+        rng.uniform(-1, 1, 3).round(2),
+        rng.normal(size=3).round(2),
+        float(rng.choice([0.2, 0.5])),
+    ),
     {
         "the noise is clipped before it is added": lambda action, noise, limit: np.clip(
             action + noise, -1, 1
@@ -197,7 +205,11 @@ def _gae(errors: Array, gamma: float, decay: float) -> Array:
 
 @exercise(
     "policy-gradient",
-    lambda rng: (rng.integers(-3, 4, 4).astype(float), float(rng.choice([0.9, 1.0])), 0.5),
+    lambda rng: (
+        rng.integers(-3, 4, 4).astype(float),
+        float(rng.choice([0.9, 1.0])),
+        float(rng.choice([0.5, 0.8])),
+    ),
     {
         "with λ = 1 only the last state's error and the step's own are left": (
             lambda errors, gamma, decay: _gae(errors, gamma, 1.0)

@@ -23,6 +23,10 @@ def rewards_of(rng: Generator) -> tuple[Array, float]:
     return rng.integers(-3, 4, rng.integers(2, 6)).astype(float), float(rng.choice([0.5, 0.9, 1.0]))
 
 
+def draw_discount(rng: Generator) -> float:
+    return float(rng.choice([0.5, 0.9]))
+
+
 def draw_world(rng: Generator) -> tuple[Array, Array]:
     """P [S, A, S], of whose rows some add up to less than 1: the rest ends the episode. And r [S,
     A]."""
@@ -241,7 +245,7 @@ def gradient_bandit(H: Array, action: int, reward: float, baseline: float) -> Ar
 
 @exercise(
     "decision-processes",
-    lambda rng: (*draw_world(rng), rng.integers(-3, 4, 3).astype(float), 0.9),
+    lambda rng: (*draw_world(rng), rng.integers(-3, 4, 3).astype(float), draw_discount(rng)),
     {
         "what follows is discounted": lambda P, r, V, gamma: r + P @ V,
         "what has ended adds nothing, and a row of P that adds up to less than 1 says "
@@ -261,7 +265,7 @@ def action_values(P: Array, r: Array, V: Array, gamma: float) -> Array:
 
 @exercise(
     "decision-processes",
-    lambda rng: (*draw_world(rng), rng.dirichlet(np.ones(2), 3).round(2), 0.9),
+    lambda rng: (*draw_world(rng), rng.dirichlet(np.ones(2), 3).round(2), draw_discount(rng)),
     {
         "a policy takes each action with its probability, and not the best one": (
             lambda P, r, pi, gamma: _sweep(P, r, gamma, 2000)
@@ -295,7 +299,7 @@ def _sweep_in_order(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
 
 @exercise(
     "planning",
-    lambda rng: (*draw_world(rng), 0.9, int(rng.integers(1, 4))),
+    lambda rng: (*draw_world(rng), draw_discount(rng), int(rng.integers(1, 4))),
     {
         "all states are updated at once: each sweep uses the values from before it": _sweep_in_order,
         "the best action counts, and not the mean of all": lambda P, r, gamma, sweeps: _mean_sweeps(

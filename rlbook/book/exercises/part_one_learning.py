@@ -15,7 +15,7 @@ from rlbook.functional.value_losses import double_q_target
 
 @exercise(
     "monte-carlo",
-    lambda rng: (rng.integers(0, 3, 6), rng.integers(-3, 4, 6).astype(float), 0),
+    lambda rng: (rng.integers(0, 3, 6), rng.integers(-3, 4, 6).astype(float), int(rng.integers(3))),
     {
         "only the first visit counts": lambda states, G, state: (
             G[states == state].mean() if (states == state).any() else 0.0
@@ -33,7 +33,9 @@ def first_visit(states: Array, G: Array, state: int) -> float:
 
 
 def actions_of(rng: Generator) -> tuple[Array, Array, Array]:
-    return rng.integers(0, 2, 4), np.array([0.9, 0.1]), rng.dirichlet(np.ones(2) * 5).round(2)
+    p = float(rng.choice([0.9, 0.5, 0.2]))
+    pi = np.array([p, round(1.0 - p, 2)])
+    return rng.integers(0, 2, 4), pi, rng.dirichlet(np.ones(2) * 5).round(2)
 
 
 @exercise(
@@ -81,7 +83,7 @@ def two_averages(G: Array, weight: Array) -> Array:
 
 
 def row_case(rng: Generator) -> tuple[Array, float, float, bool]:
-    row = rng.permutation(np.array([-2.0, 0.0, 1.0, 3.0]))
+    row = rng.permutation(np.arange(-3.0, 5.0))[:4]
     return (
         row,
         float(rng.choice([0.0, 0.1, 0.4])),
@@ -236,7 +238,7 @@ def _eligibility(states: Array, decay: float, replace: bool) -> Array:
 
 @exercise(
     "n-step-and-lambda",
-    lambda rng: (rng.integers(0, 3, 5), 0.5),
+    lambda rng: (rng.integers(0, 3, 5), float(rng.choice([0.5, 0.9]))),
     {
         "accumulating traces add up; these are replacing ones": lambda states, decay: _eligibility(
             states, decay, True
@@ -284,7 +286,12 @@ def estimate_model(states: Array, next_states: Array) -> Array:
 
 @exercise(
     "trees",
-    lambda rng: (rng.normal(size=3).round(2), rng.integers(1, 60, 3), -3.0, 3.0),
+    lambda rng: (
+        rng.normal(size=3).round(2),
+        rng.integers(1, 60, 3),
+        float(rng.choice([-9.0, -2.0])),
+        float(rng.choice([2.0, 9.0])),
+    ),
     {
         "the returns are scaled to lie between 0 and 1 first, so that the width means "
         "the same for all rewards": lambda means, counts, low, high: int(

@@ -419,7 +419,11 @@ def per_text(loss: Array, mask: Array) -> float:
 
 @exercise(
     "groups",
-    lambda rng: (int(rng.integers(0, 9)), 8, int(rng.choice([1, 2, 4]))),
+    lambda rng: (
+        int(rng.integers(0, (samples := int(rng.integers(4, 11))) + 1)),
+        samples,
+        int(rng.choice([1, 2, 4])),
+    ),
     {
         "draws are without putting back: it is 1 − C(n−c, k) / C(n, k)": lambda c, n, k: (
             1 - (1 - c / n) ** k

@@ -249,7 +249,7 @@ def ppo_loss(ratio: Array, advantage: Array) -> float:
     lambda rng: (
         rng.integers(-2, 3, 3).astype(float),
         rng.dirichlet(np.ones(3) * 3).round(3) + 1e-3,
-        0.5,
+        float(rng.choice([0.2, 0.5])),
     ),
     {
         "the entropy is added: minus the logarithm of the probability": lambda q, p, alpha: float(
@@ -270,7 +270,11 @@ def soft_value(q: Array, p: Array, alpha: float) -> float:
 
 @exercise(
     "maximum-entropy",
-    lambda rng: (float(rng.normal() * 2), 0.5, 0.8),
+    lambda rng: (
+        float(rng.normal() * 2),
+        float(rng.choice([-0.3, 0.5])),
+        float(rng.choice([0.8, 1.5])),
+    ),
     {
         "squashing changes the density: log(1 − tanh²(u)) is taken off": lambda u, mu, sigma: (
             _normal(u, mu, sigma)
@@ -317,7 +321,11 @@ def conservative_gap(q: Array, actions: Array) -> Array:
 
 @exercise(
     "learned-models",
-    lambda rng: (rng.normal(size=(6, 2)).round(2), rng.permutation(6).astype(float), 3),
+    lambda rng: (
+        rng.normal(size=(6, 2)).round(2),
+        rng.permutation(6).astype(float),
+        int(rng.integers(2, 5)),
+    ),
     {
         "the best are those with the largest returns": (
             lambda x, G, best: x[np.argsort(G)[:best]].mean(axis=0)

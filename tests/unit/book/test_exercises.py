@@ -4,9 +4,11 @@ runs where it can do no harm."""
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +82,32 @@ def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name:
         )
     tree = ast.parse(starter(item))
     assert [part.name for part in tree.body if isinstance(part, ast.FunctionDef)] == [name]
+
+
+NEVER_READ = {
+    *("td_error", "lstd_weight", "td3_target", "fitted_target"),  # truncated: V goes on
+    "life_targets",  # cut, likewise
+    "linear_dqn_step",  # next_action: off-policy
+    "loss_after_a_fall",  # fall: the difference stays
+    "weight_of_a_token",  # lengths: the sum over tokens has no divisor
+}
+"""Exercises with an argument that the right answer doesn't need, which is what they ask about."""
+
+
+@pytest.mark.thorough(quick=1)
+@pytest.mark.parametrize("name", sorted(exercises().keys() - NEVER_READ))
+def test_an_answer_that_takes_an_argument_for_a_constant_is_not_right(name: str) -> None:
+    """The constant is what the first cases have."""
+    item, number = exercises()[name], len(exercises()[name].draw_cases()[0])
+    for place in range(number):
+        for held in [case[place] for case in item.draw_cases()[:2]]:
+
+            def constant(*case: Any, place: int = place, held: Any = held) -> Any:
+                return item.function(*case[:place], held, *case[place + 1 :])
+
+            with contextlib.suppress(ValueError, IndexError, TypeError, np.linalg.LinAlgError):
+                found = answers(item, constant)
+                assert compare_answers(item, item.draw_cases(), found).mark != RIGHT, place
 
 
 def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
