@@ -50,7 +50,10 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
     first = max(curve[0][0] for curve in curves)
     last = min(curve[-1][0] for curve in curves)
     steps = [step for step, _ in curves[0] if first <= step <= last]
-    columns = [np.interp(steps, *zip(*curve, strict=True)).tolist() for curve in curves]
+    columns = [
+        np.interp(steps, [step for step, _ in curve], [value for _, value in curve]).tolist()
+        for curve in curves
+    ]
     means = [math.fsum(values) / len(values) for values in zip(*columns, strict=True)]
     return list(zip(steps, means, strict=True))
 
