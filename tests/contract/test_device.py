@@ -22,19 +22,24 @@ from gymnasium import spaces
 from torch import Tensor
 
 import rlbook
-from rlbook.agent import Step
+from rlbook.agent import Parts, Step
 from rlbook.algorithms.policy.actor_critic_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
+from rlbook.data import Steps
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.errors import RequestError
 from rlbook.fast_forms import use_plain_forms
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.optimizer import Adam, Group, adam
 from rlbook.networks.policy import module_device
+from rlbook.registry import agent_class
+from rlbook.runs.demonstrations import random_walks
 from rlbook.runs.options import RunOptions
 from rlbook.runs.parts import closest_device
 from rlbook.runs.request import Request
@@ -417,3 +422,33 @@ def test_a_subclass_without_parts_trains_and_is_given_none_in_silence(
         RequestError, match=r"AsItWas.__init__ has no argument parts, so device cannot be given"
     ):
         rlbook.train(AsItWas, "Maze-v0", steps=64, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        *((name, "CartPole-v1") for name in ("fitted_q", "cql", "dqn", "ppo")),
+        *((name, "Pendulum-v1") for name in ("iql", "sac", "td3", "mbpo", "ppo", "gail")),
+    ],
+)
+def test_a_network_on_another_device_is_given_what_it_reads_there(algorithm: str, env: str) -> None:
+    """ "meta" is a device that every machine has. Its tensors hold no numbers, so an answer ends where
+    it is read; a tensor that was left on the processor would be refused before."""
+    kind = agent_class(algorithm)
+    adapted = adapted_vector(kind, EnvRecipe.from_env(env), 2, kind.Config())
+    with use_plain_forms(True):
+        agent: Any = kind(adapted, kind.Config(), parts=Parts(device="meta"))
+        obs, _ = adapted.reset(seed=0)
+        asked = [lambda: agent.act(obs, explore=False)]
+        if "Steps" in kind.data_kinds:
+            request = Request.build(algorithm, env, passes=1, hyperparameters={"walks": 2})
+            steps = Steps(random_walks(request, adapted).episodes)
+            asked.append(lambda: next(agent.fit(steps)))
+        asked += [
+            lambda name=name: getattr(agent, name)(obs)
+            for name in ("value", "action_values")
+            if hasattr(agent, name)
+        ]
+        for ask in asked:
+            with pytest.raises((NotImplementedError, RuntimeError), match="meta tensor"):
+                ask()

@@ -97,6 +97,8 @@ def _describe_contents(folder: Path) -> str:
         named = ", ".join(str(folder / name) for name in inside[:SHOWN])
         more = ", …" if len(inside) > SHOWN else ""
         return "it has no config.yaml" + (f"; the runs in it are {named}{more}" if inside else "")
+    if os.path.islink(folder) and not folder.exists():
+        return f"it is a link to {os.readlink(folder)}, which does not exist"
     if os.path.lexists(folder):
         return "it is a file"
     near = nearest_name(folder.name, _runs_inside(folder.parent)) if folder.name else None

@@ -271,3 +271,17 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
             rlbook.compare(folder)
     with pytest.raises(rlbook.RequestError, match="no episode has finished"):
         rlbook.compare(write(tmp_path / "run", 0, [{"step": 1}]))
+
+
+def test_links_to_runs_are_runs_and_logs_may_differ_in_length(tmp_path: Path) -> None:
+    """Nothing counts twice, and a link to nothing is named."""
+    reports = [{"step": step, "eval_return": float(step)} for step in range(1, 9)]
+    long, short = write(tmp_path / "a", 0, reports), write(tmp_path / "b", 1, reports[:1])
+    for name, target in (("link", long), ("dead", "nowhere")):
+        (tmp_path / name).symlink_to(target)
+    (row,) = rlbook.compare([long, short, tmp_path / "link"])
+    assert sorted(row.scores) == [1.0, 8.0]
+    with pytest.raises(
+        rlbook.RequestError, match="dead is not a run folder: it is a link to nowhere, wh"
+    ):
+        rlbook.compare([tmp_path / "dead"])
