@@ -354,6 +354,10 @@ class Request:
                 raise RequestError(f"config.yaml: {name} must name a folder, got {options[name]!r}")
         if network is not None:
             options["model"] = _with_network(options.get("model"), network)
+        agent = algorithm or agent_class(fields["algorithm"], allow_import=allow_import)
+        settings = as_fields(mappings["hyperparameters"])
+        # older versions did not refuse all of those that nothing reads
+        mappings["hyperparameters"] = drop_idle(agent.Config, settings)
         return cls.build(
             algorithm or fields["algorithm"],
             target,

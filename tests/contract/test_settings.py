@@ -420,6 +420,13 @@ def test_an_average_of_episodes_is_refused_where_the_rows_are_steps(
         rlbook.train(algorithm, env, **options)
 
 
+def test_a_run_that_holds_a_setting_which_nothing_reads_is_still_read() -> None:
+    """Older versions did not refuse it."""
+    text = Request.build("sac", "Maze-v0", hyperparameters={"temperature": 0.2}).as_yaml()
+    old = text.replace("target_entropy: null", "target_entropy: 0.5")
+    assert old != text and Request.from_yaml(old).as_yaml() == text
+
+
 def test_what_a_preset_sets_gives_way_to_its_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     """SAC's preset of the maze has a target entropy, which a fixed temperature leaves unread; what
     the user says is refused."""
