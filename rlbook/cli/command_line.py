@@ -208,5 +208,5 @@ def option(words: list[str], name: str) -> str | None:
     return None
 
 
-def has_option(words: list[str], name: str) -> bool:
+def has_option(words: Sequence[str], name: str) -> bool:
     return any(this.partition("=")[0] == name for this in words)

@@ -83,12 +83,12 @@ def check_shown(space: Space, shown: object, where: str) -> None:
         for i, part in enumerate(space.spaces):
             check_shown(part, shown[i], f"{where}/{i}")
         return
-    arrays = spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary
-    if isinstance(space, arrays) and not isinstance(shown, np.ndarray | np.generic):
-        fits = False  # their own `contains` takes lists
-    elif isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
+    is_array = isinstance(shown, np.ndarray | np.generic)
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == "f":
         # a little outside its bounds does no harm
-        fits = shown.shape == space.shape and shown.dtype.kind == "f"
+        fits = is_array and shown.shape == space.shape and shown.dtype.kind == "f"
+    elif isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        fits = is_array and bool(space.contains(shown))  # which takes lists, too
     else:
         fits = bool(space.contains(shown))
     if not fits:
