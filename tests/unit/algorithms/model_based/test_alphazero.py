@@ -365,17 +365,18 @@ def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
 def test_at_the_root_the_noise_has_its_share_of_the_prior(fraction: float) -> None:
     """The prior is (1 - ε) P + ε η: η adds up to 1, is drawn anew for each move, and is nowhere
     below 0."""
-    agent, env = against_itself(simulations=2, noise_fraction=fraction, noise_alpha=0.5)
+    noise = {"noise_fraction": fraction} | ({"noise_alpha": 0.5} if fraction else {})
+    agent, env = against_itself(simulations=2, **noise)
     shown, _ = env.reset(seed=0)
     prior, seen = np.array(agent.expect(shown)[0]), []
     for _ in range(6):
         agent.act(shown)
         assert agent.tree is not None
-        noise = np.array(agent.tree.prior[:9]) - (1 - fraction) * prior
-        assert noise.min() >= -rounding_bound("float64", terms=9) and noise.sum() == near(
+        share = np.array(agent.tree.prior[:9]) - (1 - fraction) * prior
+        assert share.min() >= -rounding_bound("float64", terms=9) and share.sum() == near(
             fraction, terms=9, size=1.0
         )
-        seen.append(noise.tolist())
+        seen.append(share.tolist())
     assert (np.ptp(seen, axis=0).max() > 0.1 * fraction) == (fraction > 0)
 
 
