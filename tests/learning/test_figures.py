@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -317,6 +318,35 @@ def test_a_figure_is_drawn_and_its_numbers_have_names(
     drawn.savefig(tmp_path / "figure.png")
 
 
+@pytest.mark.parametrize(
+    ("number", "sizes", "left_out"),
+    [
+        ("2.3", {"runs": 1, "steps": 5}, "optimistic: share of optimal actions at step 11"),
+        ("2.4", {"runs": 1, "steps": 5}, "UCB: reward at step 11"),
+        (
+            "6.2",
+            {"runs": 1, "episodes": 1},
+            "share of episode counts from 2 on where TD is closer",
+        ),
+        ("7.2", {"runs": 1, "alphas": (1.0,)}, ""),
+        ("13.1", {"runs": 1, "episodes": 5}, "α = 2⁻¹³: mean return, episodes 101 to 200"),
+        ("bandit-regret", {"runs": 1, "steps": 1}, "Thompson: growth per ln t"),
+    ],
+)
+def test_a_number_of_which_there_is_no_data_is_left_out(
+    number: str, sizes: dict[str, Any], left_out: str, plain_loops: None
+) -> None:
+    """Only a standard error over a single run is NaN."""
+    result = figure(number, **sizes)
+    numbers = measurements(number, result)
+    assert left_out not in numbers
+    assert not [
+        name for name, value in numbers.items() if np.isnan(value) and "standard error" not in name
+    ]
+    if number != "bandit-regret":  # its axis of times would be a point
+        figure_module(number).draw(result)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", ["6.2", "6.4", "6.5"])
 def test_the_plain_path_draws_the_same_figure(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +366,8 @@ def test_a_figure_refuses_what_it_does_not_know() -> None:
         ("6.44", {}, "nearest is '6.5'"),
         ("cliff", {}, "known: 2.2"),
         ("6.4", {"runs": 0}, "runs must be an integer of at least 1"),
+        ("9.1", {"episodes": 0}, "episodes must be an integer of at least 1"),
+        ("2.3", {"steps": 0}, "steps must be an integer of at least 1"),
         ("3.2", {"seed": 1}, "takes no seed"),
         ("6.4", {"sweeps": 3}, "takes seed, runs, episodes"),
     ):

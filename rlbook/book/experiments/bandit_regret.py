@@ -49,7 +49,7 @@ class BanditRegret:
 
 
 def run(seed: int = 0, runs: int = 500, *, steps: int = STEPS) -> BanditRegret:
-    """Runs all learners on the same machines, each with seeds of its own."""
+    """Runs all learners on the same machines, with the same draws of the rewards."""
     times = np.unique(np.geomspace(1, steps, POINTS).round().astype(np.int64))
     gaps = MEANS.max() - MEANS
     worse = gaps[gaps > 0]
@@ -78,8 +78,11 @@ def missed_reward(config: BanditConfig, seed: int, runs: int, steps: int) -> Arr
 
 
 def growth(result: BanditRegret) -> dict[str, float]:
-    """How much the mean regret grew per unit of ln t in the last decade of time, by learner."""
+    """How much the mean regret grew per unit of ln t in the last decade of time, by learner; none
+    where there is a single time."""
     start = int(np.searchsorted(result.times, result.times[-1] / 10))
+    if start == len(result.times) - 1:
+        return {}
     span = np.log(result.times[-1] / result.times[start])
     return {
         name: float((regret[:, -1] - regret[:, start]).mean() / span)

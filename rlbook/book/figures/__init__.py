@@ -193,6 +193,9 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
         if name in OPTIONS:
             with request_errors():
                 check(name, value, OPTIONS[name])
+        elif type(known[name]) is int:
+            with request_errors():
+                check(name, value, positive_int)
     return module
 
 

@@ -71,6 +71,7 @@ def numbers(result: BanditAverages, *, first: int = 10) -> dict[str, float]:
     """Early and late averages of each learner: over the first steps, and over the last hundred."""
     told: dict[str, float] = {}
     for name in result.reward:
+        first = min(first, len(result.reward[name]))
         told[f"{name}: reward, steps 1 to {first}"] = float(result.reward[name][:first].mean())
         told[f"{name}: reward, last 100 steps"] = float(result.reward[name][-100:].mean())
         told[f"{name}: share of optimal actions, last 100 steps"] = float(

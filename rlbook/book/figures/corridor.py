@@ -101,7 +101,8 @@ def numbers(result: CorridorReturns) -> dict[str, float]:
     told: dict[str, float] = {}
     for name, returns in result.returns.items():
         late = returns[:, -100:].mean(axis=1)
-        told[f"{name}: mean return, episodes 101 to 200"] = float(returns[:, 100:200].mean())
+        if returns.shape[1] >= 200:
+            told[f"{name}: mean return, episodes 101 to 200"] = float(returns[:, 100:200].mean())
         told[f"{name}: mean return, last 100 episodes"] = float(late.mean())
         told[f"{name}: its standard error"] = standard_error(late)
     return told

@@ -176,11 +176,14 @@ def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: fl
 
 
 def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:
-    """The α at which a curve leaves the chart at the top; None if it stays inside."""
+    """The α at which a curve leaves the chart at the top, the first one if it begins above it; None
+    if it stays inside."""
     over = np.flatnonzero(np.nan_to_num(means, nan=np.inf) > TOP)
     if not len(over):
         return None
-    after = max(1, int(over[0]))
+    after = int(over[0])
+    if after == 0:
+        return alphas[0]
     return float(np.interp(TOP, means[[after - 1, after]], [alphas[after - 1], alphas[after]]))
 
 

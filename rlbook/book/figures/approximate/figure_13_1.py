@@ -1,8 +1,9 @@
 """Figure 13.1: REINFORCE on the short corridor with three step sizes, γ = 1, 100 runs.
 
-Each step of an episode moves the preferences by α times the return from there on, which is around
--80 at first and never above -3. The largest step size takes such long strides that some runs end up
-near always doing the same, where an episode hardly ends: here it is cut after 1000 steps.
+Each step of an episode moves the preferences by α times the return from there on. For the first
+step of an episode this return is around -80 at first, and never above -3. The largest step size
+takes such long strides that some runs end up near always doing the same, where an episode hardly
+ends: here it is cut after 1000 steps.
 
 Source: Sutton & Barto 2018, section 13.3, figure 13.1. The book does not say how the policy begins;
 here it goes right with probability 0.05.

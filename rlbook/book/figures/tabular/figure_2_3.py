@@ -31,10 +31,10 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
 def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages; and the spike, when all machines have been tried once and the best
     of them is tried again."""
-    optimistic = result.optimal["optimistic, greedy: Q = 5, ε = 0"]
-    return numbers(result) | {
-        "optimistic: share of optimal actions at step 11": float(optimistic[10])
-    }
+    found, optimistic = numbers(result), result.optimal["optimistic, greedy: Q = 5, ε = 0"]
+    if len(optimistic) > 10:
+        found["optimistic: share of optimal actions at step 11"] = float(optimistic[10])
+    return found
 
 
 def draw(result: BanditAverages) -> Figure:

@@ -28,7 +28,10 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
 
 def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages, and the spike of UCB."""
-    return numbers(result) | {"UCB: reward at step 11": float(result.reward["UCB, c = 2"][10])}
+    found, ucb = numbers(result), result.reward["UCB, c = 2"]
+    if len(ucb) > 10:
+        found["UCB: reward at step 11"] = float(ucb[10])
+    return found
 
 
 def draw(result: BanditAverages) -> Figure:

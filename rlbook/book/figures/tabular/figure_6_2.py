@@ -86,7 +86,10 @@ def measurements(result: BatchErrors) -> dict[str, float]:
         numbers[f"batch {name}, error at the end"] = float(errors[:, -1].mean())
         numbers[f"batch {name}, standard error"] = standard_error(errors[:, -1])
     td, mc = (result.batch[name].mean(axis=0) for name in ("TD", "MC"))
-    numbers["share of episode counts from 2 on where TD is closer"] = float((td < mc)[2:].mean())
+    if len(td) > 2:
+        numbers["share of episode counts from 2 on where TD is closer"] = float(
+            (td < mc)[2:].mean()
+        )
     return numbers | {
         f"{name}, error at the end": float(errors[:, -1].mean())
         for name, errors in result.online.items()

@@ -2,11 +2,11 @@
 
 Q-learning learns the values of the shortest path, along the edge, and it falls while exploring: 13
 steps, but about -50 an episode. SARSA learns what its steps are worth with exploration included,
-keeps away from the edge, and earns about half of that loss.
+keeps away from the edge, and loses about half as much.
 
 Source: Sutton & Barto 2018, example 6.6 with its unnumbered figure on page 132. The book says
-neither how many runs are averaged nor how
-the curves are smoothed: here 100 runs and the mean of 10 episodes.
+neither how many runs are averaged nor how the curves are smoothed: here 100 runs and the mean of 10
+episodes.
 """
 
 from __future__ import annotations

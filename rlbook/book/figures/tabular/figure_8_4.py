@@ -2,8 +2,8 @@
 longer one opens on the other side.
 
 Both models are wrong then and lead into a wall. What is planned with them shows it soon, and the
-agents stop to believe; but to come upon the other gap Dyna-Q has its ε = 0.1 alone, and in half of
-the runs 2000 steps are too few. Dyna-Q+ goes and looks.
+agents stop believing them; but to come upon the other gap Dyna-Q has its ε = 0.1 alone, and in
+about four runs of ten 2000 steps are too few. Dyna-Q+ goes and looks.
 
 Source: Sutton & Barto 2018, example 8.2, figure 8.4; the hyper-parameters are in `changing_maze`.
 The book says nothing of the number of runs; here 100.
