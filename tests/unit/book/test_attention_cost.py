@@ -20,3 +20,9 @@ def test_the_multiplications_and_bytes_are_those_of_the_formulas() -> None:
     numbers = attention_cost.measurements(found)
     assert numbers["length at which both are equal"] == (4 * d + 3 * f) / 2 == 832
     attention_cost.draw(found)
+
+
+def test_one_length_grows_beside_no_other() -> None:
+    numbers = attention_cost.measurements(attention_cost.run(runs=1, lengths=(8,), written=2))
+    assert not [name for name in numbers if "beside half of it" in name]
+    assert "ms a token, the last 16 of 2, without" in numbers

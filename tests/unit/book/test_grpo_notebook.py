@@ -69,6 +69,14 @@ def test_ninety_problems_and_ten_that_are_others(tmp_path: Path, kind: str) -> N
     assert held_out == [firsts[i] for i in order[:10]] and train == [firsts[i] for i in order[10:]]
 
 
+def test_of_two_problems_one_is_held_out_and_512_sums_are_not_513(tmp_path: Path) -> None:
+    for split in ("train", "held_out"):
+        sizes = write_problems(tmp_path / "rows.jsonl", seed=0, split=split, count=2)
+        assert sizes == {"rows": 1}
+    with pytest.raises(RequestError, match=r"^kind sums has 512 with .* 513 are"):
+        write_problems(tmp_path / "rows.jsonl", seed=0, kind="sums", count=513)
+
+
 def test_problems_of_a_file_of_the_users_own(tmp_path: Path) -> None:
     rows = [
         {"problem": f"What is {i}/2?", "solution": rf"\boxed{{\frac{{{i}}}{{2}}}}"}

@@ -133,6 +133,22 @@ def test_the_gain_of_a_stage_is_a_mean_over_seeds_with_its_interval() -> None:
     assert len(r1.draw(both).axes) == 2
 
 
+def test_a_part_of_the_budget_without_a_report_is_left_open(tmp_path: Path) -> None:
+    """Reports after 1, 2 and 40 steps of 40: the first two lie in the first of 20 parts, with 1 and
+    3 episodes; a report in which no episode ended has no return."""
+    rows = [
+        {"step": 1, "episodes": 1, "return": 1.1, "reward/correct": 1.0, "reward/think": 1.0},
+        {"step": 2, "episodes": 4, "return": 0.0, "reward/correct": 0.0, "reward/think": None},
+        {"step": 20, "episodes": 4},
+        {"step": 40, "episodes": 5, "return": 0.1, "reward/correct": 0.0, "reward/think": 1.0},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    found = r1.curve(tmp_path)
+    assert found[:, 0].tolist() == [1 / 4, 1 / 4] and found[:, -1].tolist() == [0.0, 1.0]
+    assert np.isnan(found[:, 1:-1]).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["r1", "r1_zero"])
 def test_a_short_recipe_comes_to_its_end_and_is_then_done(name: str, tmp_path: Path) -> None:

@@ -146,8 +146,8 @@ def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.
 
 
 def measurements(result: LayerCosts) -> dict[str, float]:
-    """The counts for one token; how the parts grow from the second-longest text to one twice as
-    long; the time of the last tokens."""
+    """The counts for one token; how the parts grow from the second-longest text to the longest, of
+    which `LENGTHS` has twice as many tokens; the time of the last tokens."""
     longest = float(result.lengths[-1])
     a_token = result.products[MATRICES][-1] / longest
     numbers = {
@@ -165,6 +165,7 @@ def measurements(result: LayerCosts) -> dict[str, float]:
     growth = {
         f"time of {part}, longest text beside half of it": float(seconds[-1] / seconds[-2])
         for part, seconds in result.seconds.items()
+        if len(seconds) > 1
     }
     last = {
         f"ms a token, the last 16 of {len(seconds)}, {name}": float(1e3 * seconds[-16:].mean())

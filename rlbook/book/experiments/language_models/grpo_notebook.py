@@ -64,7 +64,7 @@ def write_problems(
     Args:
         place: of the rows.
         seed: of the made problems.
-        split: "train", nine in ten, or "held_out", the others.
+        split: "train", nine in ten, or "held_out", the others, at least one.
         kind: "words", short problems in words, or "sums", those of `Reasoning-v0`.
         problems: a file of rows with `problem` and `solution` instead.
         count: how many problems both splits have together.
@@ -77,12 +77,12 @@ def write_problems(
     source = KINDS[kind](seed) if problems is None else read_problems(Path(problems))
     kept = list(itertools.islice(answered_rows(source), count))
     if len(kept) < count:
+        found = f"kind {kind}" if problems is None else f"problems: {problems}"
         raise RequestError(
-            f"problems: {problems} has {len(kept)} with a whole number as their answer, but "
-            f"{count} are needed"
+            f"{found} has {len(kept)} with a whole number as their answer, but {count} are needed"
         )
     order = np.random.default_rng(split_seed).permutation(count)
-    held = round(HELD_OUT * count)
+    held = max(1, round(HELD_OUT * count))
     chosen = order[held:] if split == "train" else order[:held]
     return write_rows(place, [kept[int(index)] for index in chosen])
 
@@ -167,12 +167,12 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
 
     Args:
         place: of the rows.
-        seed: of no use.
+        seed: has no effect, because the answers are greedy.
         run: folder of the run that trained it.
         adapter: folder of the adapter, in peft's format.
 
     Raises:
-        RequestError: it says something else than the run's own model.
+        RequestError: its answers differ from those of the run's own model.
     """
     from rlbook.llm.models.adapters import add_adapter  # torch
     from rlbook.llm.models.sources import folder_model

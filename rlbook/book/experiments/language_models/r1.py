@@ -265,7 +265,8 @@ def concatenate(results: Sequence[R1Measures]) -> R1Measures:
 
 
 def curve(folder: Path) -> NDArray[np.float64]:
-    """The rewards of a run's training episodes, [2, BINS]: means over equal parts of its budget."""
+    """The rewards of a run's training episodes, [2, BINS]: means over equal parts of its budget, NaN
+    for parts without a report."""
     lines = [
         json.loads(line)
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -275,10 +276,10 @@ def curve(folder: Path) -> NDArray[np.float64]:
     place = np.array([min(int(BINS * line["step"] / end), BINS - 1) for line in lines])
     ended = np.diff([line["episodes"] for line in lines], prepend=0)
     values = np.array([[line.get(name) or 0.0 for line in lines] for name in CURVES])
-    return np.stack(
-        [np.average(values[:, place == k], axis=1, weights=ended[place == k]) for k in range(BINS)],
-        axis=1,
-    )
+    means = np.full((len(CURVES), BINS), np.nan)
+    for k in np.unique(place[ended > 0]):
+        means[:, k] = np.average(values[:, place == k], axis=1, weights=ended[place == k])
+    return means
 
 
 def mean_and_half(seeds: NDArray[np.float64]) -> tuple[float, float]:
