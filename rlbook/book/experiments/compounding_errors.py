@@ -122,7 +122,8 @@ def run(seeds: int = 5, first: int = 0, labels: int = 4_000) -> Costs:
     Args:
         seeds: R.
         first: the first of the seeds.
-        labels: how many states the expert labels for either.
+        labels: how many states the expert labels for either; a multiple of 80, or the two differ
+            in labels or gradient steps.
     """
     found = [_costs(seed, labels) for seed in range(first, first + seeds)]
     return Costs(np.array(HORIZONS), *map(np.array, zip(*found, strict=True)))

@@ -110,8 +110,8 @@ class AdvantageErrors:
 
 
 def world() -> tuple[ResumableEnv, TabularMDP, Array]:
-    """The maze with slips and no time limit, its model, and a partly trained policy: softmax of the
-    optimal Q, [S, A]."""
+    """The maze with slips and no time limit, its model, and a policy between random and optimal:
+    softmax of the optimal Q, [S, A]."""
     env = rlbook.make("Maze-v0", slip=SLIP, observation="index", max_episode_steps=-1)
     model = TabularMDP.from_env(env)
     run = rlbook.train("value_iteration", model, gamma=1.0)

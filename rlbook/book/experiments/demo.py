@@ -155,8 +155,8 @@ def _show_maze(run: Run, terminal: Terminal) -> None:
 
 
 def _show_group(run: Run, terminal: Terminal) -> None:
-    """Shows the first held-out sum that the model gets right only sometimes: there GRPO has
-    something to compare."""
+    """Shows the held-out sum, of the first 32, whose answers are most evenly right and wrong: there
+    GRPO has most to compare."""
     from rlbook.plots.completions import DisplayedCompletions, write, written_text
 
     count = run.request.config.group_size

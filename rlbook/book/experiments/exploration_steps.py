@@ -91,7 +91,7 @@ def steps_to_treasure(size: int, seed: int, limit: int, more: dict[str, Any]) ->
 
 
 def measurements(result: ExplorationSteps) -> dict[str, float]:
-    """Medians over the seeds; infinite if half of them did not find it."""
+    """Medians over the seeds, where more than half of them found it, and how many did."""
     return {
         f"{name}, {size} rows: steps to the first treasure": float(np.median(steps[:, column]))
         for name, steps in result.steps.items()

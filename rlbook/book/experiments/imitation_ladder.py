@@ -45,7 +45,8 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
     Args:
         seeds: R.
         first: the first of the seeds.
-        labels: how many states the expert labels for either, at least 8.
+        labels: how many states the expert labels for either; multiples of 8, or DAgger takes more
+            gradient steps than the clone.
     """
     model = model_of(rlbook.make("Maze-v0", slip=0.2))
     cells, actions = model.rewards.shape

