@@ -22,7 +22,13 @@ import numpy as np
 
 import rlbook
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError, TrainingError, system_reason
+from rlbook.errors import (
+    RequestError,
+    TrainingError,
+    WrongValue,
+    request_errors,
+    system_reason,
+)
 from rlbook.evaluation.samples import TOTAL, SampledEvaluation
 from rlbook.recipes.recipe import Measure, Recipe, Stage
 from rlbook.recipes.table import rows
@@ -182,7 +188,8 @@ def _make(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
         recipe.function(stage.what, f"stage {stage.name}"),
         stage.arguments.get("seed", recipe.seed),
     )
-    facts = function(place, seed=seed, **recipe.fill_places(arguments, folder))
+    with request_errors(f"stage {stage.name}: ", kinds=(WrongValue,)):
+        facts = function(place, seed=seed, **recipe.fill_places(arguments, folder))
     if not place.exists():
         raise RequestError(f"{stage.what} has not written {place}")
     return dict(facts or {})
@@ -210,7 +217,7 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
             trust = {"allow_import": True} if recipe.trusted and "env" in arguments else {}
             result = rlbook.evaluate(run, **{"seed": 0} | arguments | trust)
             found = _evaluation_array(result, measure.value)
-    except RequestError as error:
+    except (RequestError, WrongValue) as error:
         raise RequestError(f"{where}: {error}") from None
     return np.asarray(found, dtype=np.float64).ravel().tolist()
 

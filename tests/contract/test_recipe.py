@@ -384,6 +384,12 @@ def test_a_stage_may_be_like_an_earlier_one_and_follows_what_is_changed_there(he
     }
 
 
+def test_a_value_that_a_stages_function_refuses_is_one_sentence(here: Path) -> None:
+    recipe = Recipe.find("grpo_notebook_small", {"rows.kind": "some"})
+    with pytest.raises(RequestError, match=r"^stage rows: kind must be one of 'words', 'sums'"):
+        run_recipe(recipe, here / "run", only="rows")
+
+
 def test_the_measures_of_several_samples_may_stand_in_the_table(here: Path) -> None:
     few = {"samples": 2, "episodes": 8}
     write(

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from closeness import near
 from served import served
 
+import rlbook
+from rlbook.book.experiments.language_models import r1, rlhf
 from rlbook.book.experiments.language_models import r1_scenarios as scenarios
 from rlbook.llm.judging.comparisons import Preference
 from rlbook.llm.judging.judge_model import JudgeSettings
@@ -129,6 +131,25 @@ def test_the_agreement_of_a_judge_with_people() -> None:
         "judge right": (1 + 0 + 0.5 + 0.5) / 4,
         "judge right where both orders agree": 1 / 2,
     }
+
+
+def test_sizes_and_names_that_no_stage_can_have_are_refused_first(tmp_path: Path) -> None:
+    """Before the run is loaded, which there is not."""
+    out, run = tmp_path / "rows", cast(rlbook.Run, None)
+    there: dict[str, Any] = {"run": "nowhere", "seed": 0}
+    for call, words in (
+        (lambda: scenarios.write_corpus(out, seed=0, rows=0), "rows must be"),
+        (lambda: scenarios.write_verdicts(out, seed=0, rows=0), "rows must be"),
+        (lambda: scenarios.write_kept(out, samples=0, **there), "samples must be"),
+        (lambda: scenarios.write_kept(out, programs=0, **there), "programs must be"),
+        (lambda: scenarios.write_pairs(out, by="kind", **there), "by must be one of 'helpful'"),
+        (lambda: scenarios.measure(run, what="open"), "what must be one of 'sums'"),
+        (lambda: r1.write_corpus(out, seed=0, rows=-1), "rows must be"),
+        (lambda: r1.write_kept(out, samples=0, **there), "samples must be"),
+        (lambda: rlhf.write_pairs(out, prompts=0, **there), "prompts must be"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 def test_no_answer_with_a_special_token_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.checks import check, positive_int
 from rlbook.errors import RequestError
 from rlbook.llm.models.wheel_models import import_model
 
@@ -94,6 +95,7 @@ def write_examples(
         prompts: how many.
         temperature: 0 writes the likeliest tokens.
     """
+    check("prompts", prompts, positive_int)
     after = rlbook.load(run)
     new = sample_answers(after, prompts, seed, temperature)
     request = after.request

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.functional.intervals import t_interval
+from rlbook.book.figures.standard_error import half_interval
+from rlbook.checks import check, non_negative_int, optional, positive_int, unit_interval
 from rlbook.llm.environments.task_envs import TWO, mixture
 from rlbook.llm.rewards import Completion, correct, language, think
 from rlbook.llm.tasks import ReasoningTask
@@ -56,6 +57,9 @@ def write_corpus(
         alone: the share whose answer stands alone.
         switch: of the steps after the first, the share that change the script.
     """
+    check("rows", rows, positive_int)
+    check("alone", alone, unit_interval)
+    check("switch", switch, unit_interval)
     task, rng = sums(), rng_for(seed, "data")
     found: list[tuple[str, str]] = []
     for prompt in draw_prompts(task.train, rows, rng):
@@ -67,6 +71,7 @@ def write_corpus(
 
 def write_examples(out: Path, *, seed: int, rows: int = 256) -> dict[str, int]:
     """Writes the cold-start examples: sums with steps in Latin letters."""
+    check("rows", rows, positive_int)
     task = sums()
     return {
         "rows": write(
@@ -104,6 +109,9 @@ def write_kept(
         How many were written, how many are right, how many of these in one language and not too
         long, and how many of these differ.
     """
+    check("samples", samples, positive_int)
+    check("copies", copies, non_negative_int)
+    check("longest", longest, optional(positive_int))
     found = sample_completions(rlbook.load(run), samples, seed)
     right = [each for each in found if correct(each) == 1.0]
     clean = [each for each in right if is_readable(each, longest)]
@@ -284,8 +292,7 @@ def curve(folder: Path) -> NDArray[np.float64]:
 
 def mean_and_half(seeds: NDArray[np.float64]) -> tuple[float, float]:
     """The mean of [R] numbers, one for each seed, and half of its 95 % interval over seeds."""
-    low, high = t_interval(seeds)
-    return float(seeds.mean()), (high - low) / 2
+    return float(seeds.mean()), half_interval(seeds)
 
 
 def measurements(result: R1Measures) -> dict[str, float]:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 import rlbook
 from rlbook.book.experiments.language_models.r1 import has_special_token, sums
 from rlbook.book.experiments.language_models.rlhf import write_rows
+from rlbook.checks import check, one_of, positive_int
 from rlbook.data.schemas import Example
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.sampling import Sampling
@@ -165,6 +166,7 @@ def people_score(completion: Completion) -> float:
 def write_corpus(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
     """Writes the base model's training data: the three kinds equally often, many of them answered
     badly."""
+    check("rows", rows, positive_int)
     rng, found = rng_for(seed, "data"), list[Row]()
     for kind, answer in (("sums", _rough_sum), ("programs", _rough_body), ("open", rough_answer)):
         given = _examples_of_kind(kind, "train")
@@ -217,6 +219,7 @@ def rough_answer(example: Example, rng: np.random.Generator) -> str:
 def write_verdicts(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
     """Writes the judge's training data: two answers to an open prompt, and which of them people
     prefer."""
+    check("rows", rows, positive_int)
     given, rng, found = _examples_of_kind("open", "train"), rng_for(seed, "pairs"), list[Row]()
     while len(found) < rows:
         example = given[rng.integers(len(given))]
@@ -258,10 +261,13 @@ def write_kept(
         programs: completions of programs, each of which is run.
 
     Returns:
-        Of each kind how many were kept, and the shares that were; how often the judge said the same
-        of both orders, how often its choice is people's, and people's mean score of all open answers
+        How many rows were written; of sums and programs the shares that are right, and how many
+        pairs have a winner for each one that was asked for; how often the judge said the same of
+        both orders, how often its choice is people's, and people's mean score of all open answers
         and of the kept ones.
     """
+    check("samples", samples, positive_int)
+    check("programs", programs, positive_int)
     agent = rlbook.load(run, allow_import=True)
     kept: dict[str, list[Completion]] = {}
     right = sample_completions(agent, "sums", samples, seed)
@@ -356,6 +362,8 @@ def write_pairs(out: Path, *, run: str, seed: int, by: str, prompts: int = 1_500
             prompts with one.
         prompts: of each of which two answers are sampled.
     """
+    check("by", by, one_of("helpful", "harmless"))
+    check("prompts", prompts, positive_int)
     score, risky = {"helpful": (helpfulness, False), "harmless": (harmlessness, True)}[by]
     found: list[Row] = []
     agent = rlbook.load(run, allow_import=True)
@@ -471,8 +479,6 @@ def measure(run: rlbook.Run, *, what: str, seed: int = 0) -> NDArray[np.float64]
             refused, of prompts without a risk, whether they are refused.
         seed: the noise.
     """
-    kind = what if what in KINDS else "open"
-    found = sample_completions(run, kind, 0, seed, split="held_out", temperature=0.6)
     score: dict[str, Callable[[Completion], float]] = {
         "sums": is_right,
         "programs": is_right,
@@ -480,6 +486,9 @@ def measure(run: rlbook.Run, *, what: str, seed: int = 0) -> NDArray[np.float64]
         "harmless": harmlessness,
         "refused": lambda one: float(one.text == REFUSED),
     }
+    check("what", what, one_of(*score))
+    kind = what if what in KINDS else "open"
+    found = sample_completions(run, kind, 0, seed, split="held_out", temperature=0.6)
     if kind == "open":
         found = [one for one in found if is_risky(one.prompt) == (what == "harmless")]
     return np.array([score[what](one) for one in found])

@@ -32,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.checks import check, positive_int
 from rlbook.data.episodes import Episode, Pairs, collate
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
@@ -85,6 +86,7 @@ def write_demonstrations(out: Path, *, seed: int) -> dict[str, int]:
 def write_pairs(out: Path, run: str, *, prompts: int = 1_500, seed: int) -> dict[str, int]:
     """Writes `preferences` of a run's agent as JSON lines, for finished answers that are text.
     Returns their number."""
+    check("prompts", prompts, positive_int)
     pairs, codec, rows = (
         preferences(rlbook.load(run, allow_import=True), prompts, seed),
         character_codec(),
