@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.book.figures.standard_error import half_interval
 from rlbook.evaluation.best_of_n import SampledCompletions, best_index, sample_completions
 from rlbook.evaluation.process_reward import (
     ProcessReward,
@@ -36,7 +37,6 @@ from rlbook.evaluation.process_reward import (
     find_steps,
     rollout_labels,
 )
-from rlbook.functional.intervals import t_interval
 from rlbook.functional.post_training.process_rewards import aggregate_steps
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
@@ -267,9 +267,8 @@ def measurements(result: JudgedSolutions) -> dict[str, float]:
                 changes = [after - before for after, before in zip(solutions, base, strict=True)]
                 for what, each in zip(("gain", "steps more"), changes, strict=True):
                     change = each.mean(axis=1)  # [R]
-                    low, high = t_interval(change)
                     numbers[f"{told}: {what}"] = float(change.mean())
-                    numbers[f"{told}: {what}, ±"] = (high - low) / 2
+                    numbers[f"{told}: {what}, ±"] = half_interval(change)
     for name, change in result.score.items():
         for when, value in zip(("before", "after"), change.mean(0), strict=True):
             numbers[f"{name}: score {when}"] = float(value)

@@ -39,8 +39,8 @@ from rlbook.book.experiments.language_models.process_judges import (
     sample_solutions,
     training_solutions,
 )
+from rlbook.book.figures.standard_error import half_interval
 from rlbook.evaluation.process_reward import find_steps, hard_labels, rollout_labels
-from rlbook.functional.intervals import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 
@@ -127,8 +127,7 @@ def measurements(result: StepLabels) -> dict[str, float]:
     }
     numbers: dict[str, float] = {}
     for name, each in shares.items():
-        low, high = t_interval(each)
-        numbers |= {name: float(each.mean()), f"{name}, ±": (high - low) / 2}
+        numbers |= {name: float(each.mean()), f"{name}, ±": half_interval(each)}
     return numbers
 
 
