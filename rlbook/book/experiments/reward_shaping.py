@@ -176,8 +176,11 @@ def draw(result: ShapingComparison) -> Figure:
     label_axes(learning, "episodes", "steps of an episode")
     label_axes(arriving, "share of the states from which\nits best policy arrives", "")
     for place, name in enumerate(NAMES):
-        smooth = np.convolve(result.steps[name].mean(axis=0), np.full(10, 0.1), "valid")
-        learning.plot(np.arange(len(smooth)) + 10, smooth, color=curve_colour(place), label=name)
+        mean = result.steps[name].mean(axis=0)
+        window = min(10, len(mean))
+        smooth = np.convolve(mean, np.full(window, 1 / window), "valid")
+        across = np.arange(len(smooth)) + window
+        learning.plot(across, smooth, color=curve_colour(place), label=name)
         arriving.barh([place], [result.arriving[name]], color=curve_colour(place))
     learning.axhline(result.shortest, color="grey", linestyle="--", linewidth=1.0)
     learning.set_yscale("log")

@@ -103,3 +103,15 @@ def test_learning_with_a_potential_finds_the_goal_sooner() -> None:
     assert found.distance <= rounding_bound(
         "float64", terms=shaping.sparse_reward_model().num_states, size=CONDITION * 2
     )
+
+
+@pytest.mark.parametrize(("episodes", "points"), [(3, [3]), (12, [10, 11, 12])])
+def test_the_moving_mean_is_over_ten_episodes_or_as_many_as_there_are(
+    episodes: int, points: list[int]
+) -> None:
+    found = shaping.run(seeds=1, episodes=episodes)
+    learning, _ = shaping.draw(found).axes
+    line = learning.get_lines()[0]
+    assert np.asarray(line.get_xdata()).tolist() == points
+    last = found.steps[shaping.NAMES[0]][0, -10:]
+    assert float(np.asarray(line.get_ydata())[-1]) == near(last.mean(), terms=10)
