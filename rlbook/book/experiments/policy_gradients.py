@@ -17,6 +17,7 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.checks import at_least, check
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import (
@@ -110,9 +111,10 @@ def compare_weights(
         model: whose policies all end their episodes.
         preferences: H, [S, A].
         gamma: γ, discount per step, in [0, 1].
-        episodes: how many to play.
+        episodes: how many to play, at least 2, or their samples have no variance.
         seed: of the episodes.
     """
+    check("episodes", episodes, at_least(2))
     policy = softmax(preferences)
     value = model.policy_values(policy, gamma)
     action_values = model.backup(value, gamma)

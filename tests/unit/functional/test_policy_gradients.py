@@ -105,6 +105,11 @@ def test_all_five_weights_have_the_exact_gradient_as_their_mean(compared: Any, n
     assert allowed.max() < 0.1 * np.abs(compared.exact).max()
 
 
+def test_one_episode_has_no_variance_and_is_refused() -> None:
+    with pytest.raises(ValueError, match="episodes must be an integer of at least 2, got 1"):
+        compare_weights(two_states(), PREFERENCES, gamma=GAMMA, episodes=1)
+
+
 def test_the_variance_falls_from_the_return_to_the_advantage(compared: Any) -> None:
     """G > G - V > TD error > Q - V: each leaves out noise that the one before has. Q has the noise
     of no reward, but V's height."""
