@@ -44,19 +44,18 @@ def wrote(text: str, prompt: str = SAFE, **columns: object) -> Completion:
 
 
 def test_the_prompts_of_both_splits_share_a_vocabulary_and_nothing_else() -> None:
-    sets = [scenarios.examples, scenarios.examples_of_sums, scenarios.examples_of_open_prompts]
+    sets = [scenarios.examples, scenarios.examples_of_sums]
     letters = []
     for examples in sets:
         train, held_out = examples("train"), examples("held_out")
         assert not {one.prompt for one in train} & {one.prompt for one in held_out}
         letters.append({c for one in train for c in f"{one.prompt}{one.answer}"})
-    assert letters[0] == letters[1] == letters[2]
+    assert letters[0] == letters[1]
     kinds = [one.columns["task"] for one in scenarios.examples("held_out")]
     assert [kinds.count(kind) for kind in scenarios.KINDS] == [256] * 3
 
 
 def test_a_sums_answer_follows_its_steps() -> None:
-    assert scenarios.worked_sum("4+7+8+5=") == "e,b,j,e;4"
     right = Completion("4+7+8+5=", "4", "e,b,j,e;4", True)
     assert numeric(right, after=";") == 1.0
     assert numeric(Completion("4+7+8+5=", "4", "4", True), after=";") == 0.0

@@ -78,12 +78,6 @@ def examples_of_sums(split: str) -> list[Example]:
     return [*_examples_of_kind("sums", split), *others]
 
 
-def examples_of_open_prompts(split: str) -> list[Example]:
-    """Open prompts, and a few of the others."""
-    others = (one for kind in KINDS[:2] for one in _examples_of_kind(kind, split)[:_FEW])
-    return [*_examples_of_kind("open", split), *others]
-
-
 @functools.cache  # every stage of the recipe asks for them
 def _examples_of_kind(kind: str, split: str) -> tuple[Example, ...]:
     count = _COUNTS[split]
@@ -174,12 +168,6 @@ def write_corpus(out: Path, *, seed: int, rows: int = 6_000) -> dict[str, int]:
             prompt = str(given[i].prompt)
             found.append({"prompt": prompt, "completion": answer(given[i], rng)})
     return {"rows": write_rows(out, [found[i] for i in rng.permutation(len(found))])}
-
-
-def worked_sum(prompt: str) -> str:
-    """A sum with its steps: "e,b,j,e;4"."""
-    steps, _, answer = sums().demonstration(prompt).partition("</think>")
-    return f"{steps.removeprefix('<think>')};{answer}"
 
 
 def _rough_sum(example: Example, rng: np.random.Generator) -> str:
