@@ -1,5 +1,5 @@
-"""Experiments behind the pages: each module is one, run by `python -m`. Those on language models
-have their own folder."""
+"""The experiments of the pages. In most modules `run()` makes the result, `measurements(result)` its
+numbers, and `draw(result)` its picture. Those on language models have their own folder."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Baird's counterexample: why TD learning diverges, and what prevents it.
 
-Seven states. "Dashed" goes to one of the first six, each alike, "solid" to the seventh, from
-everywhere; nothing is ever paid. The behaviour takes dashed in six of seven cases, so that it
-visits all states alike; the target policy always takes solid. All values are 0, and eight weights
-can say so: v(s) = 2 w_s + w_8 for the first six, w_7 + 2 w_8 for the seventh.
+Seven states. From each of them "dashed" goes to one of the first six, all equally likely, and
+"solid" to the seventh; every reward is 0. The behaviour takes dashed in six of seven cases, so that
+it visits all states equally often; the target policy always takes solid. All values are 0, which
+eight weights can represent: v(s) = 2 w_s + w_8 for the first six, w_7 + 2 w_8 for the seventh.
 
     triad()              the divergence, and the same without each of its three ingredients
     stream_tdc(...)      TDC on the same stream, which converges

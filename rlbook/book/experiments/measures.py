@@ -4,9 +4,9 @@ boxes, average precision, and perplexity.
     found = run()
     found.judges["good"].measures["ROC AUC"]
 
-The judges see 200 cases, 40 of them right. A judge's score is a normal number, with a mean for the right
-cases that is 1.5 higher, the same, or 1.5 lower. The area under its ROC curve is then Φ(1.5 / √2), ½, or
-1 less the first.
+The judges see 200 cases, 40 of them right. A judge's scores are normally distributed with deviation
+1, and their mean is higher by 1.5 for the right cases, or the same, or lower by 1.5. The area under
+its ROC curve is then Φ(1.5 / √2), ½, or 1 - Φ(1.5 / √2), but for the chance of 200 cases.
 
 Source: Green & Swets 1966, Signal Detection Theory and Psychophysics, chapter 3.
 """

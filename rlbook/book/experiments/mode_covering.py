@@ -106,7 +106,7 @@ def draw(result: ModeCovering) -> Figure:
     )
     for place, (kind, student) in enumerate(result.students.items()):
         density = normal_logits(student.mean, student.deviation).softmax(-1) / step
-        style = "--" if kind == "jsd" else "-"  # it lies upon the reverse KL's curve
+        style = "--" if kind == "jsd" else "-"  # it lies on the reverse KL's curve
         axes.plot(
             GRID.numpy(),
             density.numpy(),

@@ -2,7 +2,7 @@
 the result.
 
     result = figure("6.4", seed=0, runs=100)     a small dataclass of arrays
-    measurements("6.4", result)                      name → number: what the figure is there to show
+    measurements("6.4", result)                  name → number: what the figure is there to show
     draw("6.4", out="cliff.png")                 the picture
 
 A name, such as "translation", is a picture of this book's own chapters.

@@ -1,1 +1,1 @@
-"""Experiments on language models: each module is one, run by `python -m`."""
+"""Experiments on language models, in the form of the others."""

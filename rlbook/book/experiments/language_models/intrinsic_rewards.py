@@ -6,9 +6,9 @@ that is statistically significant.
     found["entropy"].sampled                 # [R, K], the same of answers that are drawn
     found["entropy"].reward                  # [R, K], what the policy paid itself
 
-Nobody says which answers are right. Being surer of what one mostly gets right could make it more
-often right; but the same reward is paid for being sure of anything, and there is more of it to be
-had there.
+Nothing says which answers are right. A policy that becomes surer of answers that are mostly right
+could be right more often; but the same reward is paid for being sure of anything else, and more of
+it can be earned there.
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134.
 """

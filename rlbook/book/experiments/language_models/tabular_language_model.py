@@ -11,8 +11,8 @@ on one-hot states); π_ref is a run that was trained on another reward.
     found["grpo, k1 in the reward"].distance[0.5]        # [R], largest |π(y) - π*(y)| at β = 0.5, one a seed
 
 The penalty belongs in the reward as k1: only there does an early token answer for the divergence of
-the later ones. As a term of the loss k2 and k3 look at one step at a time, and settle a little
-beside π*; `fixed_point` computes where.
+the later ones. As a term of the loss k2 and k3 look at one step at a time, and converge to another
+point near π*; `fixed_point` computes it.
 
 Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 4 (the closed form); Tang & Munos 2025,
 arXiv:2506.09477 (the gradients).

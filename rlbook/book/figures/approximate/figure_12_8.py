@@ -2,8 +2,8 @@
 on the walk of 19 states.
 
 The online algorithm learns during the episode, from λ-returns cut off at the present step, and does
-a little better. It bears step sizes that make accumulating traces diverge. Replacing traces, the
-older cure, bear them too.
+a little better. It tolerates step sizes that make accumulating traces diverge. Replacing traces,
+the older cure, tolerate them too.
 
 Source: Sutton & Barto 2018, figure 12.8, section 12.5; averages over the first 10 episodes and 100
 runs. The lower panels, TD(λ) with accumulating and with replacing traces on the same walks, are

@@ -1,7 +1,7 @@
 """Figure 5.1: the values of blackjack for a player who sticks only on 20 and 21, by Monte Carlo
 prediction.
 
-After 10 000 games the values of hands with a usable ace are rough still, since such hands are
+After 10 000 games the values of hands with a usable ace are still rough, because such hands are
 rarer; after 500 000 all are well known. Here they are also compared with the exact values, worked
 out from the deck.
 
