@@ -112,8 +112,12 @@ class Costs:
     dagger_mistakes: Array  # [R, K], ε: share of mistakes in its own states
 
     def exponents(self, costs: Array) -> Array:
-        """p of cost ~ T^p, by least squares on logarithms: [R, K] → [R]."""
-        return np.polyfit(np.log(self.horizons), np.log(costs).T, 1)[0]
+        """p of cost ~ T^p, by least squares on logarithms: [R, K] → [R]; NaN for a learner without
+        a mistake, which costs 0."""
+        exponents, costly = np.full(len(costs), np.nan), (costs > 0).all(axis=1)
+        if costly.any():
+            exponents[costly] = np.polyfit(np.log(self.horizons), np.log(costs[costly]).T, 1)[0]
+        return exponents
 
 
 def run(seeds: int = 5, first: int = 0, labels: int = 4_000) -> Costs:

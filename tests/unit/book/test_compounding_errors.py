@@ -49,6 +49,16 @@ def test_who_knows_the_way_back_pays_three_steps_for_each_mistake() -> None:
         assert costs[steps - 1] <= most + rounding_bound("float64", terms=steps * SIGHTS, size=most)
 
 
+def test_the_exponent_is_the_slope_of_logarithms_and_of_no_mistake_there_is_none() -> None:
+    """Costs of 3 T² and of 2 T; beside them a learner that costs nothing."""
+    at = np.array([2, 4, 8])
+    costs = np.array([3.0 * at**2, 0.0 * at, 2.0 * at])
+    found = Costs(at, costs, costs, np.zeros(3), np.zeros((3, 3))).exponents(costs)
+    assert found[[0, 2]] == near([2.0, 1.0], terms=9, size=10.0)
+    assert np.isnan(found[1])
+    assert np.isnan(Costs(at, costs, costs, np.zeros(3), np.zeros((3, 3))).exponents(costs[1:2])[0])
+
+
 def costs_within_the_bounds(seed: int) -> Costs:
     """One clone and one DAgger, whose costs stay below the two bounds."""
     costs = run(1, first=seed)

@@ -180,7 +180,8 @@ def _rough_sum(example: Example, rng: np.random.Generator) -> str:
 
 
 def _rough_body(example: Example, rng: np.random.Generator) -> str:
-    """A program that is correct six times in ten, and otherwise another one, or half of one."""
+    """The correct program six times in ten, any of them three times in ten, and otherwise one
+    without its last character."""
     drawn = rng.random()
     if drawn < 0.6:
         return str(example.answer)
