@@ -3,7 +3,6 @@ several seeds."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shlex
 import time
@@ -17,8 +16,16 @@ from typing import Any
 from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.explain import default_text
 from rlbook.cli.options import Ablate, parse
-from rlbook.cli.output import comparison_summary, fail, note, shell_path, show
-from rlbook.cli.seeds import ONE_SEED, Facts, cluster_note, facts_of, result_of, seed_commands
+from rlbook.cli.output import comparison_summary, fail, note, show
+from rlbook.cli.seeds import (
+    Facts,
+    cluster_note,
+    facts_of,
+    fail_interrupted,
+    result_of,
+    run_commands,
+    seed_commands,
+)
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import OptionText, convert, flag
 from rlbook.errors import RequestError
@@ -26,8 +33,7 @@ from rlbook.hyperparameters import Hyperparameters, drop_idle, field_values
 from rlbook.interaction.threads import cores
 from rlbook.registry import ALGORITHMS, ALIASES
 from rlbook.runs.other_libraries import unknown_hyperparameter
-from rlbook.runs.processes.interrupts import signal_of
-from rlbook.runs.processes.on_cluster import start_commands
+from rlbook.runs.processes.side_by_side import CommandResult
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
@@ -77,29 +83,15 @@ def run_ablation(words: Sequence[str]) -> int:
         f" {folder}{cluster_note(cluster)}"
     )
     facts: dict[int, Facts] = {}
-    try:
-        with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
-            for item in ended:
-                name, seed, place = places[item.index]
-                facts[item.index] = found = facts_of(item, seed, place)
-                note(
-                    f"{name}, seed {seed}: {found.get('error') or result_of(found)} ({len(facts)}"
-                    f" of {len(commands)})"
-                )
-    except KeyboardInterrupt as stop:
-        again = shlex.join(
-            [
-                "rlbook",
-                "ablate",
-                *drop_options(words, "--out", "--resume"),
-                "--out",
-                shell_path(folder),
-                *(["--resume"] if folder.is_dir() else []),
-            ]
-        )
-        return fail(
-            128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json
-        )
+
+    def report(item: CommandResult) -> None:
+        name, seed, place = places[item.index]
+        facts[item.index] = found = facts_of(item, seed, place)
+        result = found.get("error") or result_of(found)
+        note(f"{name}, seed {seed}: {result} ({len(facts)} of {len(commands)})")
+
+    if stopped := run_commands(commands, jobs, cluster, report):
+        return fail_interrupted(stopped, ["ablate", *words], folder, as_json=training.run.json)
     failed = [places[index][:2] for index in sorted(facts) if "error" in facts[index]]
     finished = [str(places[index][2]) for index in sorted(facts) if "error" not in facts[index]]
     return _report(folder, finished, failed, time.monotonic() - start, as_json=training.run.json)

@@ -3,6 +3,7 @@ spelling out."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -53,7 +54,7 @@ def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], 
         key = key.replace("-", "_")
         if not all(part.isidentifier() for part in (key.split(".") if name == "model" else [key])):
             raise RequestError(f"{prefix}KEY must name an argument of {whose}, got {key!r}")
-        taken[key] = scalar(value)
+        taken[key] = scalar(os.path.expanduser(value) if value.startswith("~/") else value)
     return rest, taken
 
 

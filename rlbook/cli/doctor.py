@@ -1,4 +1,5 @@
-"""`rlbook doctor`: what is wrong with a run's folder, and what its log says about the learning."""
+"""`rlbook doctor`: what is wrong with the folder of a run, or of several seeds, and what the logs say
+about the learning."""
 
 from __future__ import annotations
 
@@ -8,24 +9,36 @@ from typing import Any
 
 from rlbook.cli.options import Doctor, parse
 from rlbook.cli.output import Result, for_terminal
+from rlbook.runs.storage.folder import run_folders
 
 
 def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
     """Whether JSON is requested; the facts and the text; and the exit code: 1 if anything is wrong
     with the folder."""
     options = parse(Doctor, words, "rlbook doctor")
+    runs = [_examine_run(path, options) for path in run_folders(Path(options.folder))]
+    several = len(runs) > 1
+    facts = {"folder": options.folder, "runs": runs} if several else runs[0]
+    lines = [line for run in runs for line in _lines(run, named=several)]
+    damaged = any(run["complaints"] for run in runs)
+    return options.json, (facts, "\n".join(map(for_terminal, lines))), int(damaged)
+
+
+def _examine_run(folder: Path, options: Doctor) -> dict[str, Any]:
     from rlbook.diagnosis.doctor import complaints
 
-    folder = options.folder
     found = complaints(folder, allow_import=options.allow_import, env=options.env)
-    signs = {} if found else symptoms_of(Path(folder), options.allow_import, options.env)
+    signs = {} if found else symptoms_of(folder, options.allow_import, options.env)
+    return {"folder": str(folder), "complaints": found, "symptoms": signs}
+
+
+def _lines(run: dict[str, Any], *, named: bool) -> list[str]:
+    """What is said of a run; `named`: each line that does not name its folder begins with it."""
+    folder, found, signs = run["folder"], run["complaints"], run["symptoms"]
     silent = "" if signs else ", and its log shows no known problem"
-    lines = found or [
-        f"the files of {folder} are undamaged{silent}",
-        *(f"{rule}: {sentence}" for rule, sentence in signs.items()),
-    ]
-    facts = {"folder": folder, "complaints": found, "symptoms": signs}
-    return options.json, (facts, "\n".join(map(for_terminal, lines))), int(bool(found))
+    said = found or [f"{rule}: {sentence}" for rule, sentence in signs.items()]
+    lead = [] if found else [f"the files of {folder} are undamaged{silent}"]
+    return lead + [f"{folder}: {line}" if named and folder not in line else line for line in said]
 
 
 def symptoms_of(folder: Path, allow_import: bool, env: str | None = None) -> dict[str, str]:

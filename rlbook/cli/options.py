@@ -343,7 +343,7 @@ class Doctor(EnvironmentOptions):
     Example:  rlbook doctor runs/ppo-Maze-v0-0
     """
 
-    folder: Positional[Folder]  # a run's folder
+    folder: Positional[Folder]  # the folder of a run, or of several seeds
     # the environment, for a run whose environment was made without an id or in wrappers
     env: Word = None
 

@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,35 +51,47 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
     seeds, commands = seed_commands(training, words, folder)
     facts: dict[int, Facts] = {}
-    stopped = 0
     cluster = training.several.cluster
     jobs = min(training.several.jobs or (cores() if cluster is None else len(seeds)), len(seeds))
     note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{cluster_note(cluster)}")
-    try:
-        with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
-            for item in ended:
-                facts[seeds[item.index]] = facts_of(
-                    item, seeds[item.index], seed_folder(folder, seeds[item.index])
-                )
-                note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
-                stopped = item.code if item.code in INTERRUPTED else stopped
-    except KeyboardInterrupt as stop:
-        stopped = 128 + signal_of(stop)
-    if stopped:
-        again = shlex.join(
-            [
-                "rlbook",
-                "train",
-                *drop_options(words, "--out", "--resume"),
-                "--out",
-                shell_path(folder),
-                *(["--resume"] if folder.is_dir() else []),
-            ]
-        )
-        return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
+
+    def report(item: CommandResult) -> None:
+        seed = seeds[item.index]
+        facts[seed] = facts_of(item, seed, seed_folder(folder, seed))
+        note(_line(facts[seed], f"{len(facts)} of {len(seeds)}"))
+
+    if stopped := run_commands(commands, jobs, cluster, report):
+        return fail_interrupted(stopped, ["train", *words], folder, as_json=training.run.json)
     return _report(
         folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json
     )
+
+
+def run_commands(
+    commands: Sequence[Sequence[str]],
+    jobs: int,
+    cluster: str | None,
+    report: Callable[[CommandResult], None],
+) -> int:
+    """Trains each command's seed, `jobs` at a time, and reports each that has ended. Returns 0, or
+    the exit code if a signal stopped this command or one of them."""
+    stopped = 0
+    try:
+        with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
+            for item in ended:
+                report(item)
+                stopped = item.code if item.code in INTERRUPTED else stopped
+    except KeyboardInterrupt as stop:
+        return 128 + signal_of(stop)
+    return stopped
+
+
+def fail_interrupted(code: int, words: Sequence[str], folder: Path, *, as_json: bool) -> int:
+    """Says how to continue a command that trains several runs; `words` are those after `rlbook`."""
+    resume = ["--resume"] if folder.is_dir() else []
+    kept = drop_options(words, "--out", "--resume")
+    again = shlex.join(["rlbook", *kept, "--out", shell_path(folder), *resume])
+    return fail(code, f"interrupted; continue with: {again}", as_json)
 
 
 def cluster_note(cluster: str | None) -> str:

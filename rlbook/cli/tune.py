@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 from rlbook.checks import four_digits, whole_number
-from rlbook.cli.command_line import option
+from rlbook.cli.command_line import has_option, option
 from rlbook.cli.options import Flag, Number, help_line, run_options, text
 from rlbook.cli.output import (
     align_columns,
@@ -107,6 +107,8 @@ def run_tuning(words: Sequence[str]) -> int:
         TrainingError: no trial was complete.
     """
     start, shared = time.monotonic(), _env_before_search(words)
+    if has_option(shared, "--resume"):
+        raise RequestError("tune takes no --resume: the same command, run again, continues")
     if option(shared, "--seeds") is None:
         shared += ["--seeds", "3"]
     training = parse_train(shared, command="tune", options=tune_options(), description=DESCRIPTION)

@@ -395,10 +395,8 @@ def budget_too_short(log: Log) -> str | None:
     """Returns are still increasing at the end of the run: training returns, or evaluation returns
     if no episodes are played."""
     if log.episodes and len(log.episodes) < FEW and not log.is_done:
-        return (
-            f"only {len(log.episodes)} episodes have ended, which is too few to learn from; "
-            "raise steps or episodes"
-        )
+        ended = "1 episode has" if len(log.episodes) == 1 else f"{len(log.episodes)} episodes have"
+        return f"only {ended} ended, which is too few to learn from; raise steps or episodes"
     from scipy.stats import mannwhitneyu  # half a second, which few runs need
 
     if log.is_done:

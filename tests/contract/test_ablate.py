@@ -4,6 +4,7 @@ command's, and wrong requests start nothing."""
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.cli.ablate import _variants
 from rlbook.cli.train import parse_train
+from rlbook.runs.processes.side_by_side import CommandResult
 
 SHORT = ["ablate", "sarsa", "Maze-v0", "--steps", "300", "--eval-episodes", "2"]
 
@@ -68,6 +70,21 @@ def test_a_wrong_request_starts_nothing(
 ) -> None:
     assert cli.main(words) == 2
     assert said in capsys.readouterr().err and not list(Path().iterdir())
+
+
+def test_where_a_signal_stops_one_run_the_ablation_can_be_continued(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(
+        module: str, commands: list[list[str]], *_: object
+    ) -> Generator[CommandResult, None, None]:
+        Path("all").mkdir()
+        yield CommandResult(0, 143, "", "interrupted")
+
+    monkeypatch.setattr("rlbook.cli.seeds.start_commands", start)
+    assert cli.main([*SHORT, "--off", "alpha=0.5", "--out", "all"]) == 143
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith("--off alpha=0.5 --out all --resume"), said
 
 
 def test_a_bare_call_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -268,6 +268,7 @@ WRONG = {
     "inspect nowhere --promts 3": ["'--promts'", "'--prompts'"],
     "train ppo Maze-v0 --inspect 0": ["inspect", "0", "at least 1"],
     "doctor nowhere": ["nowhere", "is not a folder"],
+    "tune sarsa Maze-v0 --resume": ["tune takes no --resume", "run again"],
     "compare nowhere": ["nowhere", "not a run folder"],
     "plot nowhere": ["nowhere"],
     "plot a b --values": ["--values", "2 folders"],

@@ -369,6 +369,29 @@ def test_one_report_does_not_hide_a_collapsed_entropy() -> None:
     assert entropy_collapse(log_of(returns, [*collapsed[:15], *[0.3] * 5, *collapsed[20:]])) is None
 
 
+def test_a_folder_of_several_seeds_is_examined_run_by_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (0, 1):
+        rlbook.train("sarsa", "Maze-v0", steps=200, seed=seed, out=tmp_path / f"seed-{seed}")
+    assert cli.main(["doctor", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(str(tmp_path / "seed-") in line for line in lines)
+    assert sum("are undamaged" in line for line in lines) == 2
+    (tmp_path / "seed-1" / "config.yaml").write_text("")
+    assert cli.main(["doctor", str(tmp_path), "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)["runs"]
+    assert first["complaints"] == [] != second["complaints"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"), [(1, "only 1 episode has ended"), (2, "2 episodes have")]
+)
+def test_few_episodes_are_counted_in_words_that_agree(ended: int, said: str) -> None:
+    played = [(step, 0.0, 1) for step in range(ended)]
+    assert said in str(budget_too_short(Log([], played, None, None, None, {}, ())))
+
+
 @pytest.mark.thorough
 def test_a_run_that_goes_well_is_left_in_peace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
