@@ -203,8 +203,9 @@ def set_limits(memory_mb: int, seconds: int, output_bytes: int) -> None:
     with contextlib.suppress(OSError):  # a system without it
         _write("/proc/self/oom_score_adj", b"1000")
     megabytes = memory_mb * 2**20
+    # at the limit SIGXCPU, which says why; a program that ignores it is killed a second later
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     for what, most in (
-        (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_AS, megabytes),
         (resource.RLIMIT_FSIZE, output_bytes),
         (resource.RLIMIT_NOFILE, 32),

@@ -220,8 +220,13 @@ def _call(item: Exercise, case: tuple[Any, ...]) -> str:
 def last_line(outcome: ProgramOutcome, seconds: float) -> tuple[Any, str]:
     """The last line of a finished program as JSON, None if it is not JSON, and an error if it
     cannot be used. The program may have printed anything."""
-    if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
+    if outcome.exit_code in (None, -signal.SIGXCPU):
         return None, f"it did not end within {seconds:g} seconds"
+    if outcome.exit_code == -signal.SIGKILL:
+        return (
+            None,
+            "the system killed it: it needs more memory than is free, or ignores the limits",
+        )
     complaint = f"it ended with exit code {outcome.exit_code} and without an answer"
     try:
         return json.loads(outcome.output.strip().splitlines()[-1]), complaint

@@ -7,6 +7,7 @@ import ast
 import contextlib
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,15 @@ def test_an_answer_runs_with_numpy_and_without_files_or_an_end(
         "did not end within 0.4 seconds" in check_file(path)[0].said
         or "exit code" in check_file(path)[0].said
     )
+
+
+def test_an_answer_that_the_system_killed_is_not_called_slow() -> None:
+    said = {
+        signum: checking.last_line(ProgramOutcome("", -signum), 2.0)[1]
+        for signum in (signal.SIGXCPU, signal.SIGKILL)
+    }
+    assert said[signal.SIGXCPU] == "it did not end within 2 seconds"
+    assert "killed it" in said[signal.SIGKILL] and "memory" in said[signal.SIGKILL]
 
 
 @in_a_sandbox
