@@ -884,6 +884,8 @@ def test_a_home_folder_is_found_where_the_shell_leaves_its_sign(
     parsed = parse_train(["sft", "Chat-v0", "--out=~/run", "--data=~/rows.jsonl"])
     assert parsed.out_folder == "/home/ann/run"
     assert parsed.options == {"data": "/home/ann/rows.jsonl"}
+    parsed = parse_train(["grpo", "Chat-v0", "--env.data=~/rows.jsonl", "--env.prompt", "~ {x}"])
+    assert parsed.env_kwargs == {"data": "/home/ann/rows.jsonl", "prompt": "~ {x}"}
 
 
 def test_switches_are_given_with_or_without_a_value() -> None:
