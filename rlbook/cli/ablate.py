@@ -21,10 +21,10 @@ from rlbook.cli.seeds import (
     Facts,
     cluster_note,
     facts_of,
-    fail_interrupted,
     result_of,
     run_commands,
     seed_commands,
+    suggest_resume,
 )
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import OptionText, convert, flag
@@ -91,7 +91,7 @@ def run_ablation(words: Sequence[str]) -> int:
         note(f"{name}, seed {seed}: {result} ({len(facts)} of {len(commands)})")
 
     if stopped := run_commands(commands, jobs, cluster, report):
-        return fail_interrupted(stopped, ["ablate", *words], folder, as_json=training.run.json)
+        return suggest_resume(stopped, ["ablate", *words], folder, as_json=training.run.json)
     failed = [places[index][:2] for index in sorted(facts) if "error" in facts[index]]
     finished = [str(places[index][2]) for index in sorted(facts) if "error" not in facts[index]]
     return _report(folder, finished, failed, time.monotonic() - start, as_json=training.run.json)

@@ -61,7 +61,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         note(_line(facts[seed], f"{len(facts)} of {len(seeds)}"))
 
     if stopped := run_commands(commands, jobs, cluster, report):
-        return fail_interrupted(stopped, ["train", *words], folder, as_json=training.run.json)
+        return suggest_resume(stopped, ["train", *words], folder, as_json=training.run.json)
     return _report(
         folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json
     )
@@ -86,7 +86,7 @@ def run_commands(
     return stopped
 
 
-def fail_interrupted(code: int, words: Sequence[str], folder: Path, *, as_json: bool) -> int:
+def suggest_resume(code: int, words: Sequence[str], folder: Path, *, as_json: bool) -> int:
     """Says how to continue a command that trains several runs; `words` are those after `rlbook`."""
     resume = ["--resume"] if folder.is_dir() else []
     kept = drop_options(words, "--out", "--resume")

@@ -176,7 +176,13 @@ def one_step_errors(model: WorldModel, rows: Transitions, actions: Tensor) -> di
 
 @torch.no_grad()
 def rollout_errors(
-    model: WorldModel, rows: Transitions, actions: Tensor, num_envs: int, horizon: int
+    model: WorldModel,
+    rows: Transitions,
+    actions: Tensor,
+    num_envs: int,
+    horizon: int,
+    *,
+    unit: Tensor | None = None,
 ) -> dict[str, float]:
     """The error of multi-step predictions, in which the model's output is its next input.
 
@@ -186,10 +192,12 @@ def rollout_errors(
         actions: [T N, A], what was done.
         num_envs: N.
         horizon: H, steps that are predicted in a row.
+        unit: [O], divides the errors; None: the standard deviations of s over the steps that the
+            model has learned from.
 
     Returns:
-        "rollout_error", the RMS error of the state after H steps in standard deviations of s; {}
-        where no H steps in a row lie within one episode.
+        "rollout_error", the RMS error of the state after H steps in that unit; {} where no H steps
+        in a row lie within one episode.
     """
     # [T, N, ·]
     obs, next_obs, acted = (
@@ -209,5 +217,6 @@ def rollout_errors(
         taken = acted[step : step + starts][inside]
         state = model(state, taken.expand(model.members, -1, -1)).next_obs
     reached = next_obs[horizon - 1 :][inside]
-    error = (state.mean(0) - reached) / model.input_std[: model.observation_size]
+    unit = model.input_std[: model.observation_size] if unit is None else unit
+    error = (state.mean(0) - reached) / unit
     return {"rollout_error": float(error.square().mean().sqrt())}

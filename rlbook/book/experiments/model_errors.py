@@ -6,8 +6,8 @@
 A pendulum is pushed at random. Ensembles learn from the first 200, 1 000 and 5 000 of these steps.
 Then they predict other episodes: each prediction starts from the last one, with the actions that
 were really taken, as when a plan is made or a rollout is imagined. The error is that of the state
-after the last step, RMS, in standard deviations of the state over the steps that the model has
-learned from. A constant's is about 1 where these steps cover the states, as 1 000 and more do.
+after the last step, RMS, in standard deviations of the state over those other episodes, so that a
+constant, their mean, has an error of 1.
 
 Source: Chua et al. 2018, arXiv:1805.12114, section 4, on errors that add up; Janner et al. 2019,
 arXiv:1906.08253, section 4.
@@ -43,7 +43,7 @@ class ModelErrors:
 
     amounts: NDArray[np.int64]  # [D], steps that a model has learned from
     horizons: NDArray[np.int64]  # [K], steps that are predicted in a row
-    errors: NDArray[np.float64]  # [R, D, K], in standard deviations of the state, of its own data
+    errors: NDArray[np.float64]  # [R, D, K], in standard deviations of the held-out states
     one_step: NDArray[np.float64]  # [R, D], of one step, in standard deviations of the difference
 
 
@@ -51,7 +51,9 @@ def record_random_pushes(episodes: int, seed: int) -> ReplayBuffer:
     """Parallel episodes of the pendulum, 200 steps each, with uniform actions."""
     env = SyncVectorEnv([lambda: rlbook.make("Pendulum-v1")] * episodes)  # type: ignore[list-item]
     rng, replay = rng_for(seed, "exploration"), ReplayBuffer(episodes * LENGTH, 3)
-    obs, _ = env.reset(seed=seed)
+    # consecutive seeds would share starts: N environments take seed, …, seed + N - 1
+    starts = rng_for(seed, "environment").integers(2**31, size=episodes)
+    obs, _ = env.reset(seed=starts.tolist())
     for _ in range(LENGTH):
         action = rng.uniform(-2.0, 2.0, size=(episodes, 1)).astype(np.float32)
         after, reward, terminated, truncated, _ = env.step(action)
@@ -96,8 +98,9 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
         gradient_steps=gradient_steps,
     )
     rows = held_out.rows_at(held_out.newest_indices(held_out.size))
+    unit = rows.obs.std(dim=0, correction=0)
     errors = [
-        rollout_errors(model, rows, rows.action, HELD_OUT, steps)["rollout_error"]
+        rollout_errors(model, rows, rows.action, HELD_OUT, steps, unit=unit)["rollout_error"]
         for steps in HORIZONS
     ]
     return errors, one_step_errors(model, rows, rows.action)["one_step_error"]

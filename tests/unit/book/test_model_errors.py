@@ -21,6 +21,15 @@ def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
     assert_near((rows.obs[:, :2] ** 2).sum(1), np.ones(len(rows.obs)), dtype="float32", terms=2)
 
 
+def test_neighbouring_seeds_share_no_start() -> None:
+    """`env.reset(seed=n)` on N environments takes the seeds n to n + N - 1."""
+    first, second = (
+        {tuple(start) for start in replay.rows_at(np.arange(3)).obs.tolist()}
+        for replay in (model_errors.record_random_pushes(3, seed) for seed in (0, 1))
+    )
+    assert len(first) == len(second) == 3 and not first & second
+
+
 @pytest.mark.slow
 def test_errors_grow_with_the_horizon_and_shrink_with_the_data() -> None:
     """Few gradient steps. Sixteen steps ahead the error is more than three times that of one step,

@@ -183,6 +183,10 @@ def test_the_errors_are_those_of_a_model_with_a_known_drift(ends: tuple[int, ...
     size = float(rows.obs.abs().max()) / min(spread, level)  # differences of states of this size
     assert errors == near(expected, dtype="float32", terms=len(actions), size=size)
     assert rollout_errors(model, rows, actions, 1, 31) == {}
+    given = rollout_errors(model, rows, actions, 1, 4, unit=torch.tensor([0.5]))
+    assert given == near(
+        {"rollout_error": 4 * 0.25 / 0.5}, dtype="float32", terms=len(actions), size=2 * size
+    )
 
 
 @pytest.mark.thorough
