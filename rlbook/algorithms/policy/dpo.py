@@ -4,7 +4,7 @@
         play groups of episodes with π; in each, pair the best with the worst, the second best with
             the second worst, …; or use recorded pairs
         Δ = [log π(τ_w) - log π_ref(τ_w)] - [log π(τ_l) - log π_ref(τ_l)]
-        minimise  -mean log σ(β Δ)  -  c mean log π(τ_w)
+        minimise  -mean log σ(β Δ)  -  c mean log π(a|s) over the steps of the τ_w
 
 τ_w is the better episode of a pair and τ_l the worse one; log π(τ) sums over the steps. There is no
 reward model and no critic. Only differences count in the first term, so both log-probabilities may

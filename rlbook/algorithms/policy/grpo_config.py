@@ -155,7 +155,7 @@ METRICS = {
     "policy_loss": "clipped surrogate, minimised",
     "entropy": "mean entropy of π(·|s), in nats",
     "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; "
-    "exactly 0 with one epoch of one minibatch",
+    "0 but for rounding with one epoch of one minibatch",
     "clip_fraction": "fraction of steps whose gradient the clip removes (cispo: whose weight "
     "it changes)",
     "grad_norm": "L2 norm of the gradient before clipping",

@@ -6,9 +6,9 @@ verifier.
 
 The task is `Reasoning-v0`: sums of four digits in written steps. A model is shown demonstrations
 until it answers at least half of the held-out sums correctly; from there `grpo` goes on twice, with
-the same settings and as many tokens. In one run a program compares the answer (1 or 0). In the
-other nothing is compared: the reward is what the written steps add to the probability that the
-model itself gives the reference answer.
+the same settings and as many tokens, but for RLPR's filter of groups in the second. In one run a
+program compares the answer (1 or 0). In the other nothing is compared: the reward is what the
+written steps add to the probability that the model itself gives the reference answer.
 
 Source: Yu et al. 2025 (RLPR), arXiv:2506.18254.
 """

@@ -11,8 +11,8 @@ number and has its unit: "46c".
 
 Whether there is a unit can be seen on an answer, and the reward model learns it from few pairs; how
 near the number is would have to be computed, and it learns little of that. So the true score rises
-while the policy learns to write the unit. Optimised further, the learned score goes on rising
-through numbers that the reward model likes for no good reason, and the true score falls.
+while the policy learns to write the unit. Without a penalty the learned score stays as high with
+numbers that the reward model likes for no good reason, and the true score does not rise.
 
     rlbook recipe rlhf                       # recipes/rlhf.yaml says what each stage does
 
