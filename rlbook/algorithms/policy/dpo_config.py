@@ -42,7 +42,7 @@ class DPOConfig(PolicyOptions, AdamOptions):
     simpo_margin: Annotated[float, non_negative] = 0.5  # simpo's γ, dimensionless
     # kto: weight of a good episode relative to a bad one, > 0
     good_weight: Annotated[float, positive] = 1.0
-    # c, weight of the better episode's negative log-likelihood, per nat
+    # c, weight of the negative log-likelihood of the better episodes' steps (their mean), per nat
     nll_coef: Annotated[float, non_negative] = 0.0
     # rounds between updates of the reference to the current policy; 0 never updates it
     reference_period: Annotated[int, non_negative_int] = 0
