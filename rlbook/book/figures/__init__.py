@@ -64,7 +64,7 @@ FIGURES: dict[str, str] = {
     "9.2": "The same with TD, whose limit is flatter, and n-step TD in twenty groups",
     "9.10": "Fifty displaced tilings distinguish states that one cannot, and learn as quickly",
     "10.1": "The mountain car: its estimated cost-to-go, during one run",
-    "10.4": "The mountain car learns fastest with an n between 1 and Monte Carlo",
+    "10.4": "The mountain car learns sooner with n = 4 than with n = 1",
     "11.2": (
         "Baird's counterexample: off-policy TD with features diverges, by sampling and in "
         "expectation"
@@ -75,7 +75,7 @@ FIGURES: dict[str, str] = {
     ),
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
     "12.6": "TD(λ) is as good as the λ-return, up to the step sizes at which it diverges",
-    "12.8": "True online TD(λ) is a little better, and tolerates larger step sizes",
+    "12.8": "True online TD(λ) tolerates step sizes at which accumulating traces diverge",
     "13.1": (
         "The short corridor: REINFORCE finds the optimal probabilities, if its step size is "
         "small enough"
