@@ -77,7 +77,7 @@ FIGURES: dict[str, str] = {
     "12.6": "TD(λ) is as good as the λ-return, up to the step sizes at which it diverges",
     "12.8": "True online TD(λ) tolerates step sizes at which accumulating traces diverge",
     "13.1": (
-        "The short corridor: REINFORCE finds the optimal probabilities, if its step size is "
+        "The short corridor: REINFORCE comes near the optimal return, if its step size is "
         "small enough"
     ),
     "13.2": "The short corridor again: with a baseline REINFORCE learns much faster",

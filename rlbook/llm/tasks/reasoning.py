@@ -36,8 +36,8 @@ class ReasoningTask(Task):
 
     What stands before `</think>` counts for nothing, right or wrong: the answer is what
     follows it, or the whole text where there is no scratchpad. Each tag is one token, as in the
-    vocabularies of reasoning models. Spelled in characters the two would be half of what is
-    written, and a model that has never seen them would never find them by chance.
+    vocabularies of reasoning models. Spelled in characters the two would be more than half of
+    what is written, and a model that has never seen them would never find them by chance.
 
     Args:
         terms: how many numbers are added, 3 to 8.

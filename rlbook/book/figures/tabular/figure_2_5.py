@@ -1,9 +1,9 @@
 """Figure 2.5: gradient bandits with and without a baseline, where the means lie around 4 instead of
 0.
 
-Without a baseline every reward is a large positive number, so whatever is pulled is made more
-likely, and the learner settles before it knows. With the mean reward as the baseline the height of
-the rewards makes no difference at all.
+Without a baseline nearly every reward is a large positive number, so whatever is pulled is made
+more likely, and the learner settles before it knows. With the mean reward as the baseline the
+height of the rewards makes no difference at all.
 
 Source: Sutton & Barto 2018, section 2.8, figure 2.5.
 """

@@ -4,7 +4,8 @@ ordinary and by weighted importance sampling.
 The dealer shows a 2, the player has 13 with a usable ace. Games are played by coin flips; the
 policy to evaluate sticks on 20 and 21 only. Both estimates tend to its value. Ordinary sampling is
 unbiased, but its error is large as long as few games have been played. Weighted sampling is biased,
-and its error is far smaller in the first games; after a hundred the two hardly differ.
+and its error is far smaller after one game, and smaller after ten; after a hundred the two hardly
+differ.
 
 Both errors are known in theory too, and drawn dotted. With ρ the importance ratio of a game and G
 its return, N games leave

@@ -1,8 +1,8 @@
 """Figure 8.2: Dyna-Q in a maze, with 0, 5 and 50 steps of planning after each real one.
 
 Without planning an episode teaches one step of the way, the last one that was not known. With
-planning the whole way is known after two or three episodes: the model says what the maze does, so
-that the way need not be walked again.
+50 steps of planning the whole way is known after two episodes, with 5 after four: the model says
+what the maze does, so that the way need not be walked again.
 
 Source: Sutton & Barto 2018, example 8.1, figure 8.2: α = 0.1, ε = 0.1, γ = 0.95, Q from 0, 30 runs.
 There all three have the same first episode; here planning draws from the same generator, and the
