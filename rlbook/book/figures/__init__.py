@@ -74,7 +74,7 @@ FIGURES: dict[str, str] = {
         "best weights"
     ),
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
-    "12.6": "TD(λ) is as good as the λ-return, up to the step sizes at which it diverges",
+    "12.6": "TD(λ) is as good as the λ-return up to its best step size, and worse beyond it",
     "12.8": "True online TD(λ) tolerates step sizes at which accumulating traces diverge",
     "13.1": (
         "The short corridor: REINFORCE comes near the optimal return, if its step size is "
