@@ -1435,6 +1435,13 @@ MEASUREMENTS = {
     "td3_pendulum": Measurement(
         "Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
+    "td3_lander": Measurement(
+        "LunarLanderContinuous-v3, 300 000 steps",
+        "td3 LunarLanderContinuous-v3",
+        mean_return,
+        seeds=3,
+        evaluate="--episodes 100",
+    ),
     "td3_hopper": Measurement(
         "Hopper-v5, 100 000 steps",
         "td3 Hopper-v5",
@@ -1913,6 +1920,7 @@ GOALS = {
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
     "sac_hopper": (654.0, "SB3: 654"),
     "sac_cheetah": (5132.0, "SB3: 5132"),
+    "td3_lander": (250.0, "207 ± 68, 300 000 steps"),
     "td3_hopper": (526.0, "SB3: 526"),
     "td3_cheetah": (4292.0, "SB3: 4292"),
     "a2c_lander": (180.0, "156 ± 80, 200 000 steps"),
